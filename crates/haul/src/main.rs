@@ -1,0 +1,2 @@
+//! Haul.
+fn main() {}
