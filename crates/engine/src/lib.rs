@@ -1,1 +1,58 @@
-//! The engine.
+//! The engine: what every command means, and nothing else.
+//!
+//! Plain Rust without I/O, clock, randomness, threads or async. [`Engine::apply`] takes a [`Call`] (who, when, what)
+//! and answers a [`Reply`] or a [`Refusal`]; what happened besides is collected and taken by the caller:
+//! [`Event`]s to publish, [`Changes`] to store, queues in which work may have become available.
+//!
+//! A map of the files:
+//!
+//! - `name`, `score`, `text`: the small value types. A [`Text`] is short and in memory, or a body in the store.
+//! - `command`, `reply`, `event`: what goes in and what comes out. Dialects translate to and from these.
+//! - `job`, `queue`, `worker`, `tag`, `recur`, `throttle`, `stats`, `config`, `keyspace`: the nouns.
+//! - `verb/`: one file a verb: look up, check everything, change, emit, reply. No check after the first change, so a
+//!   refused command needs no rollback.
+//! - `tenant`: the state of one tenant and the moves between places that verbs share.
+//! - `record`: the stored form of every noun; `audit`: the invariants, for `haul doctor` and the simulator.
+//! - `view`: the state as `ql:*` keys, read-only.
+//!
+//! What is deliberately absent: a background sweeper. Locks expire when somebody pops (time is the caller's).
+
+mod audit;
+mod command;
+mod config;
+mod engine;
+mod event;
+mod job;
+mod keyspace;
+mod name;
+mod number;
+mod queue;
+mod record;
+mod recur;
+mod reply;
+mod score;
+mod stats;
+mod tag;
+mod tenant;
+mod text;
+mod throttle;
+mod verb;
+mod view;
+mod worker;
+
+pub use audit::Finding;
+pub use command::*;
+pub use engine::{Changes, Engine, Loader};
+pub use event::{Event, TrackedEvent};
+pub use job::{Entry, Failure, Job, Place, State, What};
+pub use keyspace::{KeyAnswer, KeyCommand, Value};
+pub use name::Name;
+pub use number::parse_number;
+pub use record::{RecordError, describe_key};
+pub use recur::Recur;
+pub use reply::*;
+pub use score::Score;
+pub use stats::{HISTOGRAM_FINE, HISTOGRAM_UNIFIED, Series};
+pub use text::{BodyId, Text};
+pub use throttle::QUEUE_THROTTLE_PREFIX;
+pub use view::{KeyQuery, KeyType, KeyView, RankRange, ScoreBound, ScoreRange, ViewValue};

@@ -1,0 +1,481 @@
+//! Commands: what a dialect asks of the engine. Everything is already parsed and within limits.
+//!
+//! Where dialects differ in meaning the difference is a field here (`Rules`), never a second copy of a verb.
+
+use bytes::Bytes;
+
+use crate::{KeyCommand, KeyQuery, Name};
+
+/// One command with who and when.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Whose jobs.
+    pub tenant: Name,
+    /// The caller's time in seconds; the server's for the native dialects.
+    pub now: f64,
+    /// The server's time in seconds: used only for the life of throttles.
+    pub clock: f64,
+    /// Where the caller's dialect differs.
+    pub rules: Rules,
+    /// What to do.
+    pub command: Command,
+}
+
+/// The differences in meaning between dialects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// How long a worker whose lock ran out may still renew it before the job is handed over.
+    pub grace: Grace,
+    /// A hand-over costs a retry, and without retries left the job fails.
+    pub retries_counted: bool,
+    /// `<queue>-max-concurrency` bounds a pop.
+    pub concurrency_option: bool,
+    /// A pop looks at the work index at most `max-pop-retry` times; otherwise until it has enough.
+    pub pop_rounds_option: bool,
+    /// A tag whose last job leaves is forgotten; otherwise its counter drifts.
+    pub unused_tags_forgotten: bool,
+    /// Tags are indexed.
+    pub tags_indexed: bool,
+    /// Events are published.
+    pub events: bool,
+    /// An explicit retry that exhausts is recorded as `failed-retries` and told to nobody.
+    pub exhaustion_quiet: bool,
+    /// A heartbeat counts as a sign of life of the worker.
+    pub heartbeat_is_life: bool,
+    /// `timeout` clears the job's worker.
+    pub timeout_clears_worker: bool,
+}
+
+/// See [`Rules::grace`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Grace {
+    /// The option `grace-period`.
+    Option,
+    /// None: a lock that ran out is handed over at once.
+    None,
+}
+
+impl Rules {
+    /// qless.
+    pub const QLESS: Rules = Rules {
+        grace: Grace::Option,
+        retries_counted: true,
+        concurrency_option: true,
+        pop_rounds_option: false,
+        unused_tags_forgotten: false,
+        tags_indexed: true,
+        events: true,
+        exhaustion_quiet: false,
+        heartbeat_is_life: true,
+        timeout_clears_worker: false,
+    };
+    /// qless with throttles: the script reqless shipped before it renamed its commands.
+    pub const QLESS_THROTTLES: Rules = Rules {
+        concurrency_option: false,
+        pop_rounds_option: true,
+        unused_tags_forgotten: true,
+        ..Rules::QLESS
+    };
+    /// reqless.
+    pub const REQLESS: Rules = Rules {
+        exhaustion_quiet: true,
+        heartbeat_is_life: false,
+        timeout_clears_worker: true,
+        ..Rules::QLESS_THROTTLES
+    };
+    /// The older one-script-per-command API.
+    pub const OLDER: Rules = Rules {
+        grace: Grace::None,
+        retries_counted: false,
+        tags_indexed: false,
+        events: false,
+        ..Rules::QLESS
+    };
+    /// Haul's own commands.
+    pub const NATIVE: Rules = Rules {
+        grace: Grace::None,
+        unused_tags_forgotten: true,
+        timeout_clears_worker: true,
+        ..Rules::QLESS
+    };
+}
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// One job. -> `Job`
+    Get { jid: Name },
+    /// The jobs that exist, in order. -> `Jobs`
+    GetMany { jids: Vec<Name> },
+    /// Whether there is such a job. -> `Bool`
+    Exists { jid: Name },
+    /// New, or moved and redefined. -> `Name`
+    Put(Box<Put>),
+    /// All or none. -> `Names`
+    PutMany(Vec<Put>),
+    /// -> `Jobs`
+    Pop(Pop),
+    /// Expired locks, then work order. -> `Jobs`
+    Peek { queue: Name, offset: usize, count: usize },
+    /// -> `State`
+    Complete(Box<Complete>),
+    /// Each on its own: a refusal of one does not stop the others. -> `Each`
+    CompleteMany { worker: Name, jids: Vec<Name> },
+    /// -> `Name`
+    Fail(Box<Fail>),
+    /// -> `Number`, the new expiry.
+    Heartbeat(Heartbeat),
+    /// Each on its own. -> `Each`
+    HeartbeatMany { worker: Name, jids: Vec<Name> },
+    /// -> `Number`, retries left.
+    Retry(Box<Retry>),
+    /// -> `Done`. `on: None` is an unknown word: checked last, refused.
+    Depends { jid: Name, on: Option<bool>, jids: Vec<Name>, all: bool },
+    /// -> `Number`
+    Priority { jid: Name, priority: f64 },
+    /// -> `Names`, all its tags.
+    Tag { jid: Name, tags: Vec<Name> },
+    /// -> `Names`
+    Untag { jid: Name, tags: Vec<Name> },
+    /// -> `Page`
+    Tagged { tag: Name, range: RankWindow },
+    /// Tags used at least twice, best first. -> `Names`
+    TopTags { offset: usize, count: Option<usize> },
+    /// -> `Bool`, whether that changed anything.
+    Track { jid: Name },
+    /// -> `Bool`
+    Untrack { jid: Name },
+    /// -> `Tracked`
+    Tracked,
+    /// -> `Done`
+    Log { jid: Name, message: Name, data: Option<Bytes> },
+    /// -> `Done`
+    Pause { queues: Vec<Name>, paused: bool },
+    /// One queue. -> `Counts`
+    QueueCounts { queue: Name },
+    /// All known queues. -> `AllCounts`
+    AllQueueCounts,
+    /// -> `Names`
+    QueueNames,
+    /// -> `Int`
+    Length { queue: Name },
+    /// -> `Stats`
+    Stats { queue: Name, date: f64 },
+    /// In order, up to the first that is refused; earlier ones stay done. -> `Stopped`
+    Timeout { jids: Vec<Name> },
+    /// -> `Int`, how many existed.
+    Cancel { jids: Vec<Name> },
+    /// -> `Int`
+    Unfail { queue: Name, group: Name, count: usize },
+    /// -> `Name`
+    Recur(Box<RecurPut>),
+    /// -> `Bool`
+    Unrecur { jid: Name },
+    /// -> `Recur`
+    RecurGet { jid: Name },
+    /// -> `Done`
+    RecurUpdate { jid: Name, changes: Vec<RecurChange> },
+    /// -> `Names`
+    RecurTag { jid: Name, tags: Vec<Name> },
+    /// -> `Names`
+    RecurUntag { jid: Name, tags: Vec<Name> },
+    /// -> `Workers`
+    Workers,
+    /// -> `WorkerJobs`
+    WorkerJobs { worker: Name },
+    /// -> `Done`
+    Deregister { workers: Vec<Name> },
+    /// -> `Done`
+    Forget { queues: Vec<Name> },
+    /// Jobs in a state. -> `Names`
+    Jobs(Jobs),
+    /// -> `Groups`
+    FailureGroups,
+    /// -> `Page`
+    Failed { group: Name, range: RankWindow },
+    /// -> `Option`
+    ConfigGet { option: Name },
+    /// The options that are set. -> `Options`
+    ConfigAll,
+    /// -> `Done`
+    ConfigSet { option: Name, value: Name },
+    /// -> `Done`
+    ConfigUnset { option: Name },
+    /// -> `Done`
+    ThrottleSet { id: Name, maximum: f64, ttl: f64 },
+    /// -> `Throttle`
+    ThrottleGet { id: Name },
+    /// -> `Done`
+    ThrottleDelete { id: Name },
+    /// -> `Names`
+    ThrottleLocks { id: Name },
+    /// -> `Names`
+    ThrottlePending { id: Name },
+    /// -> `Done`
+    ThrottleRelease { id: Name, jids: Vec<Name> },
+    /// A read of the virtual or scratch keys. -> `Key`
+    Key(KeyQuery),
+    /// A command on the scratch keyspace. -> `Keyspace`
+    Keyspace(KeyCommand),
+    /// Fingerprints of keys, for watching them. -> `Versions`
+    Versions { keys: Vec<Name> },
+    /// Everything of the tenant goes. -> `Done`
+    Flush,
+    /// -> `Totals`
+    Totals,
+}
+
+/// See [`Command::Put`].
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// Which job.
+    pub jid: Name,
+    /// Into which queue.
+    pub queue: Name,
+    /// Who puts it: a different name than the holder's takes the lock away with notice.
+    pub worker: Name,
+    /// None keeps what the job has.
+    pub klass: Option<Name>,
+    /// None keeps what the job has.
+    pub data: Option<Bytes>,
+    /// Seconds; not positive: at once.
+    pub delay: f64,
+    /// None keeps, or 0.
+    pub priority: Option<f64>,
+    /// None keeps, or none.
+    pub tags: Option<Vec<Name>>,
+    /// None keeps, or 5.
+    pub retries: Option<f64>,
+    /// Empty keeps.
+    pub depends: Vec<Name>,
+    /// Not kept: what is given, plus the queue's own.
+    pub throttles: Vec<Name>,
+    /// What must hold of the job's existence.
+    pub when: PutWhen,
+}
+
+/// See [`Put::when`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutWhen {
+    /// New or not.
+    Always,
+    /// Only an existing job is put again.
+    Exists,
+    /// Only a new one.
+    New,
+}
+
+/// See [`Command::Pop`].
+#[derive(Clone, Debug)]
+pub struct Pop {
+    /// Who takes them.
+    pub worker: Name,
+    /// From where, in this order.
+    pub queues: Vec<Name>,
+    /// One from each queue in turn, instead of all from the first.
+    pub round_robin: bool,
+    /// At most this many.
+    pub count: usize,
+    /// When the lock ends.
+    pub lock: Lock,
+}
+
+/// How long a lock lasts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lock {
+    /// As the options say.
+    Option,
+    /// This many seconds from now.
+    Seconds(f64),
+    /// Until this moment.
+    Until(f64),
+}
+
+/// See [`Command::Complete`].
+#[derive(Clone, Debug)]
+pub struct Complete {
+    /// Which job.
+    pub jid: Name,
+    /// Who must hold it; none: whoever does.
+    pub worker: Option<Name>,
+    /// The queue it must run in; none: any.
+    pub queue: Option<Name>,
+    /// The attempt it must be.
+    pub attempt: Option<u32>,
+    /// New data; none keeps.
+    pub data: Option<Bytes>,
+    /// A result to keep with the job.
+    pub result: Option<Bytes>,
+    /// Move on instead of finishing.
+    pub next: Option<Next>,
+}
+
+/// Where a completed job goes on.
+#[derive(Clone, Debug)]
+pub struct Next {
+    /// The next queue.
+    pub queue: Name,
+    /// Seconds.
+    pub delay: f64,
+    /// Jobs to wait for.
+    pub depends: Vec<Name>,
+}
+
+/// See [`Command::Fail`].
+#[derive(Clone, Debug)]
+pub struct Fail {
+    /// Which job.
+    pub jid: Name,
+    /// Who must hold it; none: in any state but complete (the oldest API).
+    pub worker: Option<Name>,
+    /// The attempt it must be.
+    pub attempt: Option<u32>,
+    /// Into which group.
+    pub group: Name,
+    /// Why.
+    pub message: Bytes,
+    /// New data; none keeps.
+    pub data: Option<Bytes>,
+}
+
+/// See [`Command::Heartbeat`].
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    /// Which job.
+    pub jid: Name,
+    /// Who must hold it.
+    pub worker: Name,
+    /// The attempt it must be.
+    pub attempt: Option<u32>,
+    /// Until when.
+    pub lock: Lock,
+    /// New data; none keeps.
+    pub data: Option<Bytes>,
+}
+
+/// See [`Command::Retry`].
+#[derive(Clone, Debug)]
+pub struct Retry {
+    /// Which job.
+    pub jid: Name,
+    /// Back into which queue; none: its own.
+    pub queue: Option<Name>,
+    /// Who must hold it.
+    pub worker: Name,
+    /// The attempt it must be.
+    pub attempt: Option<u32>,
+    /// Seconds.
+    pub delay: f64,
+    /// The group to fail into without retries left.
+    pub group: Option<Name>,
+    /// Why.
+    pub message: Option<Bytes>,
+}
+
+/// See [`Command::Recur`].
+#[derive(Clone, Debug)]
+pub struct RecurPut {
+    /// Which definition.
+    pub jid: Name,
+    /// Into which queue its children go.
+    pub queue: Name,
+    /// Their klass.
+    pub klass: Name,
+    /// Their data.
+    pub data: Bytes,
+    /// Seconds between them, positive.
+    pub interval: f64,
+    /// Seconds until the first.
+    pub offset: f64,
+    /// Their priority.
+    pub priority: f64,
+    /// Their retries.
+    pub retries: f64,
+    /// Missed occurrences made up for at most; 0: all.
+    pub backlog: f64,
+    /// Their tags.
+    pub tags: Vec<Name>,
+    /// Their throttles, the queue's own excepted.
+    pub throttles: Vec<Name>,
+}
+
+/// One change of a recurring definition.
+#[derive(Clone, Debug)]
+pub enum RecurChange {
+    /// New priority.
+    Priority(f64),
+    /// New interval; shifts the next time by the difference.
+    Interval(f64),
+    /// New retries.
+    Retries(f64),
+    /// New data.
+    Data(Bytes),
+    /// New klass.
+    Klass(Name),
+    /// New queue.
+    Queue(Name),
+    /// New backlog.
+    Backlog(f64),
+    /// New throttles.
+    Throttles(Vec<Name>),
+}
+
+/// See [`Command::Jobs`].
+#[derive(Clone, Debug)]
+pub struct Jobs {
+    /// Which index.
+    pub list: JobList,
+    /// Of which queue; ignored for `Complete`.
+    pub queue: Name,
+    /// Positions wanted.
+    pub range: RankWindow,
+}
+
+/// The lists a queue (or the tenant) has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobList {
+    /// Finished, newest first.
+    Complete,
+    /// In work order.
+    Waiting,
+    /// Locks that have not run out.
+    Running,
+    /// Locks that have.
+    Stalled,
+    /// By due time.
+    Scheduled,
+    /// By time of entry.
+    Depends,
+    /// Definitions by next time.
+    Recurring,
+    /// By time of entry.
+    Throttled,
+}
+
+/// A window of positions. The dialects count in two ways, both visible to clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankWindow {
+    /// Positions `start..=stop`, negative ones counted from the end.
+    Ranks { start: i64, stop: i64 },
+    /// `count` from `offset`; none: all.
+    Limit { offset: usize, count: Option<usize> },
+}
+
+impl RankWindow {
+    /// As (skip, take) over a list of `len`.
+    pub(crate) fn resolve(self, len: usize) -> (usize, usize) {
+        match self {
+            RankWindow::Limit { offset, count } => (offset.min(len), count.unwrap_or(len)),
+            RankWindow::Ranks { start, stop } => {
+                let size = i64::try_from(len).unwrap_or(i64::MAX);
+                let from = if start < 0 { (size + start).max(0) } else { start };
+                let to = if stop < 0 { size + stop } else { stop.min(size - 1) };
+                if from > to || from >= size {
+                    return (0, 0);
+                }
+                let skip = usize::try_from(from).unwrap_or(0);
+                (skip, usize::try_from(to - from + 1).unwrap_or(0))
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The engine: tenants, the open round, and the way in.
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+
+use crate::record::{self, Key, RecordError};
+use crate::tenant::{Cx, Tenant};
+use crate::text::TEXT_INLINE_MAX;
+use crate::{BodyId, Call, Event, Name, Refusal, Reply, Text};
+
+/// All state of a shard, in memory but for bodies.
+#[derive(Default)]
+pub struct Engine {
+    tenants: HashMap<Name, Tenant>,
+    round: Round,
+}
+
+/// What has happened since the last [`Engine::take_changes`]: the round that is still open.
+#[derive(Default)]
+pub(crate) struct Round {
+    pub(crate) events: Vec<Event>,
+    /// The number of `bodies[0]`.
+    first_body: u64,
+    /// Bodies written in this round; the flag says it was dropped again.
+    bodies: Vec<(Bytes, bool)>,
+    dropped: Vec<BodyId>,
+    /// Queues and keys whose waiters should look again; collected only if somebody waits.
+    touched: Vec<Name>,
+    watching: bool,
+    /// Tenants commanded in this round; may repeat.
+    tenants: Vec<Name>,
+}
+
+impl Round {
+    pub(crate) fn keep(&mut self, bytes: Bytes) -> Text {
+        if bytes.len() <= TEXT_INLINE_MAX {
+            return Text::Short(Name::new(&bytes));
+        }
+        let id = BodyId(self.first_body + self.bodies.len() as u64);
+        self.bodies.push((bytes, false));
+        Text::Long(id)
+    }
+
+    pub(crate) fn forget(&mut self, text: &Text) {
+        if let Text::Long(id) = text {
+            self.drop_body(*id);
+        }
+    }
+
+    pub(crate) fn drop_body(&mut self, id: BodyId) {
+        match self.slot(id) {
+            Some((_, dropped)) => *dropped = true,
+            None => self.dropped.push(id),
+        }
+    }
+
+    fn slot(&mut self, id: BodyId) -> Option<&mut (Bytes, bool)> {
+        let index = id.0.checked_sub(self.first_body)?;
+        self.bodies.get_mut(usize::try_from(index).ok()?)
+    }
+
+    pub(crate) fn touch_queue(&mut self, queue: &Name) {
+        if self.watching {
+            self.touched.push(queue.clone());
+        }
+    }
+}
+
+/// What a round changed, ready for the store: whole records, so that replaying it is harmless.
+#[derive(Default, Debug)]
+pub struct Changes {
+    /// Header records to write.
+    pub puts: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Header records to delete.
+    pub deletes: Vec<Vec<u8>>,
+    /// Bodies to write.
+    pub bodies: Vec<(BodyId, Bytes)>,
+    /// Bodies to delete.
+    pub dropped: Vec<BodyId>,
+}
+
+impl Changes {
+    /// Whether there is nothing to store.
+    pub fn is_empty(&self) -> bool {
+        self.puts.is_empty() && self.deletes.is_empty() && self.bodies.is_empty() && self.dropped.is_empty()
+    }
+}
+
+impl Engine {
+    /// Does one command. A refused command changed nothing.
+    pub fn apply(&mut self, call: Call) -> Result<Reply, Refusal> {
+        let Call { tenant, now, clock, rules, command } = call;
+        if self.round.tenants.last() != Some(&tenant) {
+            self.round.tenants.push(tenant.clone());
+        }
+        let mut cx = Cx { now, clock, rules, round: &mut self.round };
+        if matches!(command, crate::Command::Flush) {
+            self.flush(&tenant);
+            return Ok(Reply::Done);
+        }
+        self.tenants.entry_ref(&tenant).or_default().apply(&mut cx, command)
+    }
+
+    /// The events since the last call, in order.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.round.events)
+    }
+
+    /// Whether to collect what [`Engine::take_touched`] answers.
+    pub fn watch(&mut self, watching: bool) {
+        self.round.watching = watching;
+    }
+
+    /// Queues and scratch keys in which something may have become available since the last call.
+    pub fn take_touched(&mut self) -> Vec<Name> {
+        std::mem::take(&mut self.round.touched)
+    }
+
+    /// A body written in the open round, even if dropped again: replies of this round may need it.
+    pub fn body_in_round(&self, id: BodyId) -> Option<&Bytes> {
+        let index = id.0.checked_sub(self.round.first_body)?;
+        self.round.bodies.get(usize::try_from(index).ok()?).map(|(bytes, _)| bytes)
+    }
+
+    /// Whether a pop of this queue might find something now, and else the next moment it might by itself.
+    pub fn outlook(&self, tenant: &Name, queue: &Name, now: f64) -> (bool, Option<f64>) {
+        let Some(queue) = self.tenants.get(tenant).and_then(|tenant| tenant.indexes.queues.get(queue)) else {
+            return (false, None);
+        };
+        if queue.paused {
+            return (false, None);
+        }
+        let due = queue.next_due();
+        (!queue.work.is_empty() || due.is_some_and(|due| due <= now), due)
+    }
+
+    /// Ends the round: everything changed since the last call, as records.
+    pub fn take_changes(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        for name in std::mem::take(&mut self.round.tenants) {
+            if let Some(tenant) = self.tenants.get_mut(&name) {
+                record::collect(&name, tenant, &mut changes);
+            }
+        }
+        let first = self.round.first_body;
+        self.round.first_body += self.round.bodies.len() as u64;
+        let bodies = std::mem::take(&mut self.round.bodies).into_iter().enumerate();
+        changes.bodies = bodies
+            .filter(|(_, (_, dropped))| !dropped)
+            .map(|(index, (bytes, _))| (BodyId(first + index as u64), bytes))
+            .collect();
+        changes.dropped = std::mem::take(&mut self.round.dropped);
+        changes
+    }
+
+    /// How many jobs there are, over all tenants.
+    pub fn jobs(&self) -> usize {
+        self.tenants.values().map(|tenant| tenant.jobs.len()).sum()
+    }
+
+    /// The tenants that hold anything, by name.
+    pub fn tenants(&self) -> Vec<Name> {
+        let mut names: Vec<Name> = self.tenants.keys().cloned().collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn tenant_states(&self) -> impl Iterator<Item = (&Name, &Tenant)> {
+        self.tenants.iter()
+    }
+
+    fn flush(&mut self, name: &Name) {
+        let Some(tenant) = self.tenants.get_mut(name) else { return };
+        let mut fresh = Tenant::default();
+        fresh.indexes.failure_seq = tenant.indexes.failure_seq;
+        let old = std::mem::replace(tenant, fresh);
+        for (jid, job) in old.jobs {
+            job.bodies().for_each(|id| self.round.drop_body(id));
+            for other in job.more.iter().flat_map(|more| &more.dependencies) {
+                tenant.indexes.dirty.insert(Key::Edge(jid.clone(), other.clone()));
+            }
+            tenant.indexes.dirty_jobs.push(jid);
+        }
+        tenant.indexes.dirty_jobs.extend(old.indexes.dirty_jobs);
+        let dirty = &mut tenant.indexes.dirty;
+        dirty.extend(old.indexes.dirty);
+        dirty.extend(old.indexes.queues.into_keys().map(Key::Queue));
+        dirty.extend(old.indexes.workers.into_keys().map(Key::Worker));
+        dirty.extend(old.indexes.tags.into_keys().map(Key::Tag));
+        dirty.extend(old.indexes.recurs.into_keys().map(Key::Recur));
+        dirty.extend(old.indexes.throttles.into_keys().map(Key::Throttle));
+        dirty.extend(old.indexes.tracked.into_keys().map(Key::Tracked));
+        dirty.extend(old.indexes.config.options.into_keys().map(Key::Option));
+        dirty.extend(old.indexes.stats.into_keys().map(|(day, queue)| Key::Stats(day, queue)));
+        dirty.extend(old.indexes.keyspace.slots.into_keys().map(Key::Scratch));
+    }
+}
+
+/// Rebuilds an engine from its stored headers, in any order.
+#[derive(Default)]
+pub struct Loader {
+    engine: Engine,
+    edges: Vec<(Name, Name, Name)>,
+}
+
+impl Loader {
+    /// Takes in one header record.
+    pub fn header(&mut self, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
+        let (tenant, key) = record::decode_key(key)?;
+        let state = self.engine.tenants.entry_ref(&tenant).or_default();
+        if let Key::Edge(jid, other) = key {
+            self.edges.push((tenant, jid, other));
+            return Ok(());
+        }
+        record::load(state, key, value)
+    }
+
+    /// Builds the indexes.
+    pub fn finish(mut self) -> Engine {
+        for (tenant, jid, other) in self.edges {
+            let Some(tenant) = self.engine.tenants.get_mut(&tenant) else { continue };
+            if let Some(job) = tenant.jobs.get_mut(&other) {
+                job.more().dependents.insert(jid.clone());
+            }
+            if let Some(job) = tenant.jobs.get_mut(&jid) {
+                job.more().dependencies.insert(other);
+            }
+        }
+        let mut last_body = None;
+        for tenant in self.engine.tenants.values_mut() {
+            last_body = last_body.max(record::rebuild(tenant));
+        }
+        self.engine.round.first_body = last_body.map_or(0, |id: BodyId| id.0 + 1);
+        self.engine
+    }
+}

@@ -1,0 +1,217 @@
+//! Jobs. The struct is both the form in memory and, without the fields marked `skip`, the stored form.
+//!
+//! Ten million of these must fit in memory: common fields are inline and small, rare ones are in `More`.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use thin_vec::ThinVec;
+
+use crate::{Name, Text};
+
+/// What a job's `state` field says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum State {
+    /// Ready to be popped.
+    Waiting,
+    /// Not before a time.
+    Scheduled,
+    /// Blocked by other jobs.
+    Depends,
+    /// Held back by a throttle; stays so after release, until popped.
+    Throttled,
+    /// Locked by a worker.
+    Running,
+    /// Its lock was taken away by `timeout`.
+    Stalled,
+    /// In a failure group.
+    Failed,
+    /// Finished, kept for a while.
+    Complete,
+}
+
+impl State {
+    /// Its word, the same in every dialect.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Scheduled => "scheduled",
+            State::Depends => "depends",
+            State::Throttled => "throttled",
+            State::Running => "running",
+            State::Stalled => "stalled",
+            State::Failed => "failed",
+            State::Complete => "complete",
+        }
+    }
+}
+
+/// The one index that holds a job. `Job::score` is its score there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Place {
+    /// The queue's work index.
+    Work,
+    /// The queue's lock index; the score is the lock's end.
+    Locks,
+    /// The queue's scheduled index; the score is the due time.
+    Scheduled,
+    /// The queue's depends index.
+    Depends,
+    /// The queue's throttled index.
+    Throttled,
+    /// A failure group; the score is the failure's sequence number.
+    Failed,
+    /// The completed index; the score is the completion time.
+    Completed,
+}
+
+/// What happened to a job, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Whole seconds.
+    pub when: f64,
+    /// What happened.
+    pub what: What,
+}
+
+/// One kind of history entry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum What {
+    /// Put into a queue.
+    Put(Name),
+    /// Handed to a worker.
+    Popped(Name),
+    /// Completed.
+    Done,
+    /// Its lock ran out or was taken away.
+    TimedOut,
+    /// Failed by its worker: (worker, group).
+    Failed(Box<(Name, Name)>),
+    /// Retries exhausted: the group.
+    Exhausted(Name),
+    /// Retries exhausted through an explicit retry, in the dialect that words it `failed-retries`.
+    FailedRetries(Name),
+    /// Held back by a throttle in this queue.
+    Throttled(Name),
+    /// A line of the user's: message, and a JSON object or array if one was given.
+    Log(Box<(Name, Option<Text>)>),
+}
+
+/// Why a job failed. Survives a new put and a retry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The group it failed into.
+    pub group: Name,
+    /// The message, possibly a long trace.
+    pub message: Text,
+    /// When, in seconds.
+    pub when: f64,
+    /// Who reported it; empty if nobody did.
+    pub worker: Name,
+    /// The queue it failed in.
+    pub queue: Name,
+}
+
+/// A tag of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Tagged {
+    pub(crate) tag: Name,
+    /// When it was tagged; none if the tag index does not hold it (the older API's jobs).
+    pub(crate) at: Option<f64>,
+}
+
+/// The fields few jobs have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct More {
+    pub(crate) tags: Vec<Tagged>,
+    pub(crate) failure: Option<Failure>,
+    /// When to run once the dependencies clear.
+    pub(crate) scheduled: Option<f64>,
+    pub(crate) spawned_from: Option<Name>,
+    pub(crate) result: Option<Text>,
+    /// Throttles named by the user; the queue's own is implied and last.
+    pub(crate) throttles: Vec<Name>,
+    /// Throttles of `throttles` it holds a lock of.
+    pub(crate) holds: Vec<Name>,
+    /// The throttle it waits for, and since when.
+    pub(crate) pending: Option<(Name, f64)>,
+    /// Jobs this one waits for. Stored as edges of their own, so that releasing one costs one small record.
+    #[serde(skip)]
+    pub(crate) dependencies: BTreeSet<Name>,
+    /// Jobs waiting for this one: the inverse of their dependencies.
+    #[serde(skip)]
+    pub(crate) dependents: BTreeSet<Name>,
+}
+
+/// A job's header. Its data is a [`Text`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    #[serde(skip, default = "no_name")]
+    pub(crate) jid: Name,
+    pub(crate) klass: Name,
+    /// Empty once complete.
+    pub(crate) queue: Name,
+    /// Empty when none; stays set after `retry`.
+    pub(crate) worker: Name,
+    pub(crate) data: Text,
+    pub(crate) history: ThinVec<Entry>,
+    pub(crate) more: Option<Box<More>>,
+    pub(crate) priority: f64,
+    pub(crate) retries: f64,
+    pub(crate) remaining: f64,
+    pub(crate) expires: f64,
+    /// Moment of the last put, pop or complete: feeds the statistics.
+    pub(crate) time: f64,
+    pub(crate) score: f64,
+    /// How often it was handed out.
+    pub(crate) attempt: u32,
+    pub(crate) state: State,
+    pub(crate) place: Place,
+    /// The worker was warned that its lock ran out.
+    pub(crate) warned: bool,
+    /// Listed among its worker's jobs (with `expires` as the score).
+    pub(crate) held: bool,
+    /// Runs, but its lock on the queue's throttle was released by hand.
+    pub(crate) unthrottled: bool,
+    #[serde(skip)]
+    pub(crate) dirty: bool,
+}
+
+fn no_name() -> Name {
+    Name::new(b"")
+}
+
+impl Job {
+    pub(crate) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    pub(crate) fn tags(&self) -> &[Tagged] {
+        self.more.as_deref().map_or(&[], |more| &more.tags)
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.more.as_deref().and_then(|more| more.failure.as_ref())
+    }
+
+    pub(crate) fn has_dependencies(&self) -> bool {
+        self.more.as_deref().is_some_and(|more| !more.dependencies.is_empty())
+    }
+
+    /// Every body this job owns.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = crate::BodyId> + '_ {
+        let more = self.more.as_deref();
+        let message = more.and_then(|more| more.failure.as_ref()).map(|failure| &failure.message);
+        let result = more.and_then(|more| more.result.as_ref());
+        let logs = self.history.iter().filter_map(|entry| match &entry.what {
+            What::Log(log) => log.1.as_ref(),
+            _ => None,
+        });
+        std::iter::once(&self.data).chain(message).chain(result).chain(logs).filter_map(Text::body)
+    }
+
+    /// The order in the work index: highest first. The double arithmetic is part of the contract: it decides ties.
+    pub(crate) fn work_score(priority: f64, entered_at: f64) -> f64 {
+        priority - entered_at / 1e10
+    }
+}

@@ -1,0 +1,289 @@
+//! The stored form of every noun: one record each, key and value.
+//!
+//! Key: kind (1 byte), length of the tenant's name (1 byte), the tenant's name, then the noun's own name.
+//! Value: format version (1 byte), then the noun in postcard's encoding.
+//!
+//! To change a stored noun:
+//! 1. keep the old struct under a name with its version (`JobV1`) and a `From` into the new one;
+//! 2. raise `VERSION` and decode the old version in `decode`;
+//! 3. add a fixture of the old form to `tests/fixtures` and a test that loads it;
+//! 4. say so in CHANGELOG.md.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::engine::Changes;
+use crate::job::Job;
+use crate::queue::Queue;
+use crate::score::Score;
+use crate::stats::DayStats;
+use crate::tag::Tag;
+use crate::tenant::Tenant;
+use crate::throttle::Throttle;
+use crate::worker::Worker;
+use crate::{BodyId, Name, Recur};
+
+/// The version this build writes.
+const VERSION: u8 = 1;
+
+/// Why a record could not be read.
+#[derive(Debug, Error, PartialEq)]
+pub enum RecordError {
+    /// Not a key of ours.
+    #[error("unknown record key {0}")]
+    Key(String),
+    /// Made by a newer Haul.
+    #[error("record {record} has format version {found}; this build reads up to {VERSION}: use a newer haul")]
+    Version { record: String, found: u8 },
+    /// Does not decode.
+    #[error("record {record} is damaged: {reason}")]
+    Damaged { record: String, reason: String },
+}
+
+/// The name of a record other than a job's within its tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    Job(Name),
+    Queue(Name),
+    Worker(Name),
+    Tag(Name),
+    Recur(Name),
+    Throttle(Name),
+    Tracked(Name),
+    Option(Name),
+    Stats(Score, Name),
+    /// The first waits for the second. No value.
+    Edge(Name, Name),
+    Scratch(Name),
+}
+
+impl std::hash::Hash for Score {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.get().to_bits().hash(state);
+    }
+}
+
+fn encode_key(tenant: &Name, key: &Key) -> Vec<u8> {
+    let (kind, prefix, name): (u8, &[u8], &Name) = match key {
+        Key::Job(name) => (b'j', b"", name),
+        Key::Queue(name) => (b'q', b"", name),
+        Key::Worker(name) => (b'w', b"", name),
+        Key::Tag(name) => (b't', b"", name),
+        Key::Recur(name) => (b'r', b"", name),
+        Key::Throttle(name) => (b'h', b"", name),
+        Key::Tracked(name) => (b'k', b"", name),
+        Key::Option(name) => (b'c', b"", name),
+        Key::Scratch(name) => (b'x', b"", name),
+        Key::Stats(day, name) => (b's', &day.get().to_be_bytes(), name),
+        Key::Edge(jid, name) => {
+            let length = u32::try_from(jid.bytes().len()).unwrap_or(u32::MAX);
+            (b'd', &[&length.to_be_bytes(), jid.bytes()].concat(), name)
+        }
+    };
+    let mut bytes = Vec::with_capacity(2 + tenant.bytes().len() + prefix.len() + name.bytes().len());
+    bytes.push(kind);
+    bytes.push(u8::try_from(tenant.bytes().len()).unwrap_or(u8::MAX));
+    bytes.extend_from_slice(tenant.bytes());
+    bytes.extend_from_slice(prefix);
+    bytes.extend_from_slice(name.bytes());
+    bytes
+}
+
+/// The tenant and the name in a key.
+pub(crate) fn decode_key(bytes: &[u8]) -> Result<(Name, Key), RecordError> {
+    split_key(bytes).ok_or_else(|| RecordError::Key(bytes.escape_ascii().to_string()))
+}
+
+fn split_key(bytes: &[u8]) -> Option<(Name, Key)> {
+    let (&kind, rest) = bytes.split_first()?;
+    let (&length, rest) = rest.split_first()?;
+    let (tenant, rest) = rest.split_at_checked(usize::from(length))?;
+    let name = Name::new(rest);
+    let key = match kind {
+        b'j' => Key::Job(name),
+        b'q' => Key::Queue(name),
+        b'w' => Key::Worker(name),
+        b't' => Key::Tag(name),
+        b'r' => Key::Recur(name),
+        b'h' => Key::Throttle(name),
+        b'k' => Key::Tracked(name),
+        b'c' => Key::Option(name),
+        b'x' => Key::Scratch(name),
+        b's' => {
+            let (day, queue) = rest.split_at_checked(8)?;
+            Key::Stats(Score::new(f64::from_be_bytes(day.try_into().ok()?)), Name::new(queue))
+        }
+        b'd' => {
+            let (length, rest) = rest.split_at_checked(4)?;
+            let length = u32::from_be_bytes(length.try_into().ok()?);
+            let (jid, other) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+            Key::Edge(Name::new(jid), Name::new(other))
+        }
+        _ => return None,
+    };
+    Some((Name::new(tenant), key))
+}
+
+/// A key in words, for error messages.
+pub fn describe_key(bytes: &[u8]) -> String {
+    match decode_key(bytes) {
+        Ok((tenant, key)) if tenant.is_empty() => format!("{key:?}"),
+        Ok((tenant, key)) => format!("{key:?} of tenant {tenant}"),
+        Err(_) => bytes.escape_ascii().to_string(),
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut start = Vec::with_capacity(160);
+    start.push(VERSION);
+    // Serialising plain structs into memory has no way to fail.
+    postcard::to_extend(value, start).unwrap_or_default()
+}
+
+fn decode<T: DeserializeOwned>(key: &Key, bytes: &[u8]) -> Result<T, RecordError> {
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => postcard::from_bytes(rest)
+            .map_err(|error| RecordError::Damaged { record: format!("{key:?}"), reason: error.to_string() }),
+        Some((&found, _)) => Err(RecordError::Version { record: format!("{key:?}"), found }),
+        None => Err(RecordError::Damaged { record: format!("{key:?}"), reason: "it is empty".to_owned() }),
+    }
+}
+
+/// Everything changed in a tenant since the last call, as records.
+pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
+    for jid in std::mem::take(&mut tenant.indexes.dirty_jobs) {
+        let key = encode_key(name, &Key::Job(jid.clone()));
+        match tenant.jobs.get_mut(&jid) {
+            Some(job) if job.dirty => {
+                job.dirty = false;
+                changes.puts.push((key, encode(&**job)));
+            }
+            Some(_) => {} // listed twice
+            None => changes.deletes.push(key),
+        }
+    }
+    for key in std::mem::take(&mut tenant.indexes.dirty) {
+        let bytes = encode_key(name, &key);
+        match value_of(tenant, &key) {
+            Some(value) => changes.puts.push((bytes, value)),
+            None => changes.deletes.push(bytes),
+        }
+    }
+}
+
+/// The stored value of a noun; none: it is gone.
+fn value_of(tenant: &Tenant, key: &Key) -> Option<Vec<u8>> {
+    let indexes = &tenant.indexes;
+    match key {
+        Key::Job(jid) => tenant.jobs.get(jid).map(|job| encode(&**job)),
+        Key::Queue(name) => indexes.queues.get(name).filter(|queue| !queue.is_blank()).map(encode),
+        Key::Worker(name) => indexes.workers.get(name).filter(|worker| worker.seen_at.is_some()).map(encode),
+        Key::Tag(name) => indexes.tags.get(name).filter(|tag| tag.count.is_some()).map(encode),
+        Key::Recur(name) => indexes.recurs.get(name).map(encode),
+        Key::Throttle(name) => {
+            indexes.throttles.get(name).filter(|throttle| throttle.maximum.is_some()).map(encode)
+        }
+        Key::Tracked(name) => indexes.tracked.get(name).map(encode),
+        Key::Option(name) => indexes.config.options.get(name).map(encode),
+        Key::Stats(day, queue) => indexes.stats.get(&(*day, queue.clone())).map(encode),
+        Key::Scratch(name) => indexes.keyspace.slots.get(name).map(encode),
+        Key::Edge(jid, other) => {
+            let more = tenant.jobs.get(jid)?.more.as_deref()?;
+            more.dependencies.contains(other).then(|| vec![VERSION])
+        }
+    }
+}
+
+/// Takes one record in. Indexes are built by [`rebuild`] once all are there.
+pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), RecordError> {
+    let indexes = &mut tenant.indexes;
+    match &key {
+        Key::Job(jid) => {
+            let mut job: Box<Job> = decode(&key, value)?;
+            job.jid = jid.clone();
+            indexes.names.adopt(&mut job.klass);
+            indexes.names.adopt(&mut job.queue);
+            indexes.names.adopt(&mut job.worker);
+            for entry in &mut job.history {
+                if let crate::What::Put(name) | crate::What::Popped(name) = &mut entry.what {
+                    indexes.names.adopt(name);
+                }
+            }
+            tenant.jobs.insert(jid.clone(), job);
+        }
+        Key::Queue(name) => drop(indexes.queues.insert(name.clone(), decode::<Queue>(&key, value)?)),
+        Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode::<Worker>(&key, value)?)),
+        Key::Tag(name) => drop(indexes.tags.insert(name.clone(), decode::<Tag>(&key, value)?)),
+        Key::Recur(name) => drop(indexes.recurs.insert(name.clone(), decode::<Recur>(&key, value)?)),
+        Key::Throttle(name) => drop(indexes.throttles.insert(name.clone(), decode::<Throttle>(&key, value)?)),
+        Key::Tracked(name) => drop(indexes.tracked.insert(name.clone(), decode(&key, value)?)),
+        Key::Option(name) => drop(indexes.config.options.insert(name.clone(), decode(&key, value)?)),
+        Key::Stats(day, queue) => {
+            indexes.stats.insert((*day, queue.clone()), decode::<DayStats>(&key, value)?);
+        }
+        Key::Scratch(name) => indexes.keyspace.adopt(name.clone(), decode(&key, value)?),
+        Key::Edge(..) => {} // the loader's
+    }
+    Ok(())
+}
+
+/// Builds the indexes from the jobs and definitions; answers the highest body in use.
+pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
+    let mut last_body = None;
+    let Tenant { jobs, indexes } = tenant;
+    let mut entries: hashbrown::HashMap<(Name, crate::Place), Vec<(Score, Name)>> = Default::default();
+    for job in jobs.values() {
+        last_body = last_body.max(job.bodies().max());
+        match job.place {
+            crate::Place::Failed => {
+                indexes.failure_seq = indexes.failure_seq.max(job.score as u64);
+                indexes.index_job(job);
+            }
+            place => {
+                let key = if place == crate::Place::Completed { Name::new(b"") } else { job.queue.clone() };
+                entries.entry((key, place)).or_default().push((Score::new(job.score), job.jid.clone()));
+            }
+        }
+        if let Some(more) = job.more.as_deref() {
+            for id in &more.holds {
+                indexes.throttles.entry_ref(id).or_default().locks.insert(job.jid.clone());
+            }
+            if let Some((id, at)) = &more.pending {
+                let pending = &mut indexes.throttles.entry_ref(id).or_default().pending;
+                pending.insert((Score::new(*at), job.jid.clone()));
+            }
+            for tagged in more.tags.iter() {
+                if let Some(at) = tagged.at {
+                    let tag = indexes.tags.entry_ref(&tagged.tag).or_default();
+                    tag.jobs.insert((Score::new(at), job.jid.clone()));
+                }
+            }
+        }
+        if job.held {
+            let worker = indexes.workers.entry_ref(&job.worker).or_default();
+            worker.jobs.insert((Score::new(job.expires), job.jid.clone()));
+        }
+        if job.unthrottled {
+            indexes.queue(&job.queue).unthrottled += 1;
+        }
+    }
+    // Built in one go from a sorted list, an index is dense: half the memory of one grown by inserts.
+    for ((queue, place), list) in entries {
+        let index = list.into_iter().collect();
+        match place {
+            crate::Place::Completed => indexes.completed = index,
+            place => {
+                if let Some(slot) = indexes.queue(&queue).index(place) {
+                    *slot = index;
+                }
+            }
+        }
+    }
+    let recurring: Vec<(Name, Score, Name)> =
+        indexes.recurs.values().map(|recur| (recur.queue.clone(), Score::new(recur.next), recur.jid.clone())).collect();
+    for (queue, next, jid) in recurring {
+        indexes.queue(&queue).recurring.insert((next, jid));
+    }
+    last_body
+}

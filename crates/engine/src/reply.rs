@@ -1,0 +1,216 @@
+//! Replies and refusals. A reply says what is; how it is written is the dialect's business.
+
+use crate::{BodyId, Entry, Failure, KeyAnswer, KeyView, Name, Recur, Series, State, Text};
+
+/// What a command answers.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// It is done; nothing to say.
+    Done,
+    /// Yes or no.
+    Bool(bool),
+    /// A count.
+    Int(i64),
+    /// A number that may have a fraction.
+    Number(f64),
+    /// A name, mostly a jid.
+    Name(Name),
+    /// Names, in order.
+    Names(Vec<Name>),
+    /// A job, if it exists.
+    Job(Option<Box<JobView>>),
+    /// Jobs, in order.
+    Jobs(Vec<JobView>),
+    /// The state a job went to.
+    State(State),
+    /// One outcome per job of a command on many.
+    Each(Vec<Result<f64, Refusal>>),
+    /// How far a command on many came.
+    Stopped(Option<Refusal>),
+    /// One queue's counts.
+    Counts(QueueCounts),
+    /// All queues' counts.
+    AllCounts(Vec<QueueCounts>),
+    /// A day's statistics of a queue.
+    Stats(Box<StatsView>),
+    /// Part of a list, with the whole's length.
+    Page { total: usize, jids: Vec<Name> },
+    /// Failure groups with their sizes, by name.
+    Groups(Vec<(Name, usize)>),
+    /// Tracked jobs, and tracked jids whose job is gone.
+    Tracked { jobs: Vec<JobView>, expired: Vec<Name> },
+    /// A recurring definition, if it exists.
+    Recur(Option<Box<Recur>>),
+    /// Workers, the most recent first.
+    Workers(Vec<WorkerCounts>),
+    /// A worker's jobs.
+    WorkerJobs { jobs: Vec<Name>, stalled: Vec<Name> },
+    /// An option's value, if set.
+    Option(Option<Name>),
+    /// The options that are set.
+    Options(Vec<(Name, Name)>),
+    /// A throttle.
+    Throttle(ThrottleView),
+    /// What a key holds.
+    Key(KeyView),
+    /// What a keyspace command answers.
+    Keyspace(KeyAnswer),
+    /// Fingerprints of keys.
+    Versions(Vec<u64>),
+    /// Totals of the tenant.
+    Totals(Totals),
+}
+
+impl Reply {
+    /// Every body that must be fetched before this can be written.
+    pub fn bodies(&self, each: &mut dyn FnMut(BodyId)) {
+        match self {
+            Reply::Job(Some(job)) => job.bodies(each),
+            Reply::Jobs(jobs) | Reply::Tracked { jobs, .. } => jobs.iter().for_each(|job| job.bodies(each)),
+            Reply::Key(view) => view.bodies(each),
+            _ => {}
+        }
+    }
+}
+
+/// A job as a reply shows it. Names are shared with the engine, texts are yet to be fetched.
+#[derive(Clone, Debug)]
+pub struct JobView {
+    pub jid: Name,
+    pub klass: Name,
+    pub queue: Name,
+    pub state: State,
+    pub worker: Name,
+    pub tracked: bool,
+    pub priority: f64,
+    pub retries: f64,
+    pub remaining: f64,
+    pub expires: f64,
+    pub attempt: u32,
+    pub data: Text,
+    pub result: Option<Text>,
+    pub tags: Vec<Name>,
+    pub history: Vec<Entry>,
+    pub failure: Option<Failure>,
+    pub spawned_from: Option<Name>,
+    pub dependents: Vec<Name>,
+    pub dependencies: Vec<Name>,
+    /// The queue's own included, last; empty once complete.
+    pub throttles: Vec<Name>,
+}
+
+impl JobView {
+    fn bodies(&self, each: &mut dyn FnMut(BodyId)) {
+        let mut text = |text: &Text| {
+            if let Some(id) = text.body() {
+                each(id);
+            }
+        };
+        text(&self.data);
+        self.result.iter().for_each(&mut text);
+        self.failure.iter().for_each(|failure| text(&failure.message));
+        for entry in &self.history {
+            if let crate::What::Log(log) = &entry.what {
+                log.1.iter().for_each(&mut text);
+            }
+        }
+    }
+}
+
+/// A queue's counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueCounts {
+    pub name: Name,
+    pub waiting: usize,
+    pub running: usize,
+    pub stalled: usize,
+    pub scheduled: usize,
+    pub depends: usize,
+    pub recurring: usize,
+    pub throttled: usize,
+    pub paused: bool,
+}
+
+/// A worker's counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerCounts {
+    pub name: Name,
+    pub jobs: usize,
+    pub stalled: usize,
+    pub seen_at: f64,
+}
+
+/// A day's statistics of a queue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StatsView {
+    pub wait: Series,
+    pub run: Series,
+    pub failures: i64,
+    pub failed: i64,
+    pub retries: i64,
+}
+
+/// A throttle.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThrottleView {
+    pub id: Name,
+    pub maximum: f64,
+    /// Seconds left; -1: no end; -2: not stored.
+    pub ttl: f64,
+}
+
+/// Totals of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub jobs: usize,
+    pub keys: usize,
+    pub queues: usize,
+    pub workers: usize,
+}
+
+/// An expected no: a stable code with the facts to explain it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// There is no such job.
+    NoJob { jid: Name },
+    /// There is no such recurring job.
+    NoRecur { jid: Name },
+    /// A put of a new job named one that exists.
+    Exists { jid: Name },
+    /// The job is not running.
+    NotRunning { jid: Name, state: State },
+    /// Somebody else, or a later attempt, holds it.
+    NotHeld { jid: Name, worker: Name },
+    /// It runs in another queue.
+    WrongQueue { jid: Name, queue: Name },
+    /// It does not wait for others. None: there is no such job.
+    NotDepends { jid: Name, state: Option<State> },
+    /// The word is neither on nor off.
+    NeitherOnNorOff,
+    /// Others depend on the job to be cancelled.
+    Needed { jid: Name, by: Name },
+    /// The key holds another type.
+    WrongType,
+    /// A number was needed where the key holds none, or it would not be whole.
+    NotInteger,
+    /// Something else about the arguments.
+    BadArgument(String),
+}
+
+impl Refusal {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::NoJob { .. } => "NOJOB",
+            Refusal::NoRecur { .. } => "NORECUR",
+            Refusal::Exists { .. } => "EXISTS",
+            Refusal::NotRunning { .. } => "NOTRUNNING",
+            Refusal::NotHeld { .. } => "NOTHELD",
+            Refusal::WrongQueue { .. } => "WRONGQUEUE",
+            Refusal::NotDepends { .. } => "NOTDEPENDS",
+            Refusal::Needed { .. } => "NEEDED",
+            Refusal::WrongType => "WRONGTYPE",
+            Refusal::NeitherOnNorOff | Refusal::NotInteger | Refusal::BadArgument(_) => "BADARG",
+        }
+    }
+}

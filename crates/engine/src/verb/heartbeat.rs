@@ -1,0 +1,40 @@
+//! Heartbeat: a worker renews its lock, and may save new data.
+
+use super::{Claim, held};
+use crate::job::Place;
+use crate::tenant::{Cx, Tenant};
+use crate::{Heartbeat, Lock, Name, Refusal, Reply};
+
+impl Tenant {
+    /// The new expiry.
+    pub(super) fn heartbeat(&mut self, cx: &mut Cx<'_>, beat: Heartbeat) -> Result<f64, Refusal> {
+        let Heartbeat { jid, worker, attempt, lock, data } = beat;
+        let job = held(&mut self.jobs, &Claim { jid: &jid, worker: Some(&worker), attempt })?;
+        let expires = match lock {
+            Lock::Option => cx.now + self.indexes.config.heartbeat(&job.queue),
+            Lock::Seconds(seconds) => cx.now + seconds,
+            Lock::Until(moment) => moment,
+        };
+        Tenant::set_data(cx, job, data);
+        self.indexes.hold(job, &worker, expires);
+        let unthrottled = job.unthrottled;
+        self.indexes.leave(cx, job);
+        self.indexes.enter(cx, job, Place::Locks, expires);
+        if unthrottled {
+            job.unthrottled = true;
+            self.indexes.queue(&job.queue.clone()).unthrottled += 1;
+        }
+        if cx.rules.heartbeat_is_life {
+            self.indexes.saw_worker(&worker, cx.now);
+        }
+        Ok(expires)
+    }
+
+    pub(super) fn heartbeat_many(&mut self, cx: &mut Cx<'_>, worker: &Name, jids: Vec<Name>) -> Reply {
+        let one = |jid: Name| {
+            let beat = Heartbeat { jid, worker: worker.clone(), attempt: None, lock: Lock::Option, data: None };
+            self.heartbeat(cx, beat)
+        };
+        Reply::Each(jids.into_iter().map(one).collect())
+    }
+}

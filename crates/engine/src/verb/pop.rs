@@ -1,0 +1,316 @@
+//! Pop and peek: expired locks first, then what recurs and what is due, then work in order.
+
+use bytes::Bytes;
+
+use super::put::new_job;
+use crate::job::{Job, Place, State, What};
+use crate::record::Key;
+use crate::score::{Score, up_to};
+use crate::tenant::{Cx, Tenant};
+use crate::{Event, Failure, Grace, Lock, Name, Pop, Recur, Reply, TrackedEvent, throttle};
+
+impl Tenant {
+    pub(super) fn pop(&mut self, cx: &mut Cx<'_>, pop: &Pop) -> Reply {
+        let mut popped = Vec::new();
+        if pop.round_robin {
+            self.pop_in_turn(cx, pop, &mut popped);
+        } else {
+            for queue in &pop.queues {
+                let wanted = pop.count - popped.len();
+                popped.extend(self.pop_queue(cx, pop, queue, wanted));
+                if popped.len() >= pop.count {
+                    break;
+                }
+            }
+        }
+        Reply::Jobs(self.views(&popped))
+    }
+
+    /// One from each queue that still gives, until there are enough.
+    fn pop_in_turn(&mut self, cx: &mut Cx<'_>, pop: &Pop, popped: &mut Vec<Name>) {
+        let mut giving: Vec<&Name> = pop.queues.iter().collect();
+        while !giving.is_empty() && popped.len() < pop.count {
+            giving.retain(|queue| {
+                if popped.len() >= pop.count {
+                    return true;
+                }
+                let got = self.pop_queue(cx, pop, queue, 1);
+                let gave = !got.is_empty();
+                popped.extend(got);
+                gave
+            });
+        }
+    }
+
+    fn pop_queue(&mut self, cx: &mut Cx<'_>, pop: &Pop, name: &Name, count: usize) -> Vec<Name> {
+        if self.indexes.queues.get(name).is_some_and(|queue| queue.paused) {
+            return Vec::new();
+        }
+        self.indexes.saw_worker(&pop.worker, cx.now);
+        let count = self.allowed(cx, name, count);
+        if count == 0 || !self.indexes.queues.contains_key(name) {
+            return Vec::new();
+        }
+        let expires = match pop.lock {
+            Lock::Option => cx.now + self.indexes.config.heartbeat(name),
+            Lock::Seconds(seconds) => cx.now + seconds,
+            Lock::Until(moment) => moment,
+        };
+        let mut popped = self.expire_locks(cx, name, count);
+        for jid in &popped {
+            self.hand_out(cx, jid, &pop.worker, expires);
+        }
+        if !self.indexes.throttles.is_empty() && !self.indexes.is_available(&throttle::of_queue(name), cx.clock) {
+            return popped;
+        }
+        let missing = count - popped.len();
+        self.spawn_recurring(cx, name, missing);
+        self.move_due(cx, name, missing);
+        self.take_work(cx, name, count, &mut popped, &pop.worker, expires);
+        popped
+    }
+
+    /// How many of `count` the concurrency option lets through.
+    fn allowed(&self, cx: &Cx<'_>, name: &Name, count: usize) -> usize {
+        let limit = self.indexes.config.max_concurrency(name).filter(|_| cx.rules.concurrency_option);
+        let (Some(limit), Some(queue)) = (limit, self.indexes.queues.get(name)) else { return count };
+        let running = queue.locks.range((Score::new(cx.now), Name::new(b""))..).count() as f64;
+        count.min((limit - running).max(0.0) as usize)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one step of pop_queue, cut out for its length")]
+    fn take_work(
+        &mut self,
+        cx: &mut Cx<'_>,
+        name: &Name,
+        count: usize,
+        popped: &mut Vec<Name>,
+        worker: &Name,
+        expires: f64,
+    ) {
+        let mut rounds = if cx.rules.pop_rounds_option {
+            self.indexes.config.max_pop_retry(name)
+        } else {
+            f64::INFINITY
+        };
+        while popped.len() < count && rounds > 0.0 {
+            let Some(queue) = self.indexes.queues.get(name) else { return };
+            let next = queue.work.iter().rev().take(count - popped.len());
+            let next: Vec<Name> = next.map(|(_, jid)| jid.clone()).collect();
+            if next.is_empty() {
+                return;
+            }
+            for jid in next {
+                let Some(job) = self.jobs.get_mut(&jid) else { continue };
+                self.indexes.leave(cx, job);
+                match self.indexes.unavailable(job, cx.clock) {
+                    Some(full) => self.indexes.throttle(cx, job, full),
+                    None => {
+                        self.indexes.acquire(job);
+                        self.hand_out(cx, &jid, worker, expires);
+                        popped.push(jid);
+                    }
+                }
+            }
+            rounds -= 1.0;
+        }
+    }
+
+    /// Locks a job, which is in no index, for a worker.
+    fn hand_out(&mut self, cx: &mut Cx<'_>, jid: &Name, worker: &Name, expires: f64) {
+        let Some(job) = self.jobs.get_mut(jid) else { return };
+        let worker = self.indexes.names.shared(worker.bytes());
+        self.indexes.note(cx, job, cx.now, What::Popped(worker.clone()));
+        let waited = cx.now - job.time;
+        self.indexes.day(&job.queue, cx.now).wait.add(waited);
+        job.time = cx.now;
+        job.attempt = job.attempt.wrapping_add(1);
+        job.state = State::Running;
+        self.indexes.hold(job, &worker, expires);
+        self.indexes.enter(cx, job, Place::Locks, expires);
+        self.indexes.emit_tracked(cx, TrackedEvent::Popped, jid);
+    }
+
+    /// Locks that ran out: their workers are warned, or lose the job. The jobs to hand over, taken out of their index.
+    fn expire_locks(&mut self, cx: &mut Cx<'_>, name: &Name, count: usize) -> Vec<Name> {
+        let Some(queue) = self.indexes.queues.get(name) else { return Vec::new() };
+        let expired = up_to(&queue.locks, f64::NEG_INFINITY, cx.now, count);
+        let grace = match cx.rules.grace {
+            Grace::Option => self.indexes.config.grace_period(),
+            Grace::None => 0.0,
+        };
+        let mut handed_over = Vec::new();
+        for (_, jid) in expired {
+            let Some(job) = self.jobs.get_mut(&jid) else { continue };
+            self.indexes.unhold(job);
+            let warned = job.warned;
+            if !warned || grace <= 0.0 {
+                self.indexes.warn(cx, job, grace);
+            }
+            if (warned || grace <= 0.0) && self.hand_over(cx, &jid, name) {
+                handed_over.push(jid);
+            }
+        }
+        handed_over
+    }
+
+    /// The lock is gone for good: a retry is spent, or the job fails. True: the next worker gets it.
+    fn hand_over(&mut self, cx: &mut Cx<'_>, jid: &Name, popping: &Name) -> bool {
+        let Some(job) = self.jobs.get_mut(jid) else { return false };
+        job.warned = false;
+        self.indexes.leave(cx, job);
+        if cx.rules.retries_counted {
+            job.remaining -= 1.0;
+        }
+        if job.remaining >= 0.0 || !cx.rules.retries_counted {
+            return true;
+        }
+        let waiters = self.exhaust_by_pop(cx, jid, popping);
+        self.admit_all(cx, &waiters);
+        false
+    }
+
+    fn exhaust_by_pop(&mut self, cx: &mut Cx<'_>, jid: &Name, popping: &Name) -> Vec<Name> {
+        let Some(job) = self.jobs.get_mut(jid) else { return Vec::new() };
+        let group = Name::new(&[b"failed-retries-", job.queue.bytes()].concat());
+        let message = exhausted_message(popping);
+        let worker = std::mem::replace(&mut job.worker, self.indexes.names.shared(b""));
+        self.indexes.release_locks(job);
+        self.indexes.note(cx, job, cx.now, What::Exhausted(group.clone()));
+        job.state = State::Failed;
+        job.expires = 0.0;
+        let failure = Failure {
+            group: group.clone(),
+            message: cx.keep(message.clone()),
+            when: cx.now,
+            worker: self.indexes.names.shared(b""),
+            queue: self.indexes.names.shared(popping.bytes()),
+        };
+        set_failure(cx, job, failure);
+        self.indexes.enter_group(cx, job);
+        self.indexes.emit_tracked(cx, TrackedEvent::Failed, jid);
+        cx.emit(Event::Failed { jid: jid.clone(), group, worker, message });
+        self.indexes.count_failure(popping, cx.now);
+        match self.jobs.get(jid) {
+            Some(job) => self.throttles_of(job),
+            None => Vec::new(),
+        }
+    }
+
+    pub(super) fn peek(&mut self, cx: &mut Cx<'_>, name: &Name, offset: usize, count: usize) -> Reply {
+        let wanted = if count == 0 { 0 } else { offset.saturating_add(count) };
+        let Some(queue) = self.indexes.queues.get(name) else { return Reply::Jobs(Vec::new()) };
+        let expired = up_to(&queue.locks, f64::NEG_INFINITY, cx.now, wanted);
+        let mut jids: Vec<Name> = expired.into_iter().map(|(_, jid)| jid).collect();
+        let missing = wanted - jids.len();
+        self.spawn_recurring(cx, name, missing);
+        self.move_due(cx, name, missing);
+        if let Some(queue) = self.indexes.queues.get(name) {
+            jids.extend(queue.work.iter().rev().take(missing).map(|(_, jid)| jid.clone()));
+        }
+        jids.drain(..offset.min(jids.len()));
+        Reply::Jobs(self.views(&jids))
+    }
+
+    /// Makes the children that are due, at most `count`.
+    fn spawn_recurring(&mut self, cx: &mut Cx<'_>, name: &Name, count: usize) {
+        let Some(queue) = self.indexes.queues.get(name) else { return };
+        let due = up_to(&queue.recurring, 0.0, cx.now, count);
+        let mut moved = 0;
+        for (_, jid) in due {
+            let Some(recur) = self.indexes.recurs.get(&jid) else { continue };
+            let mut recur = recur.clone();
+            let before = recur.next;
+            recur.next = skip_missed(&recur, cx.now);
+            let mut spawned = false;
+            while recur.next <= cx.now && moved < count {
+                recur.count += 1;
+                moved += 1;
+                spawned = true;
+                self.spawn(cx, &recur);
+                recur.next += recur.interval;
+            }
+            if spawned {
+                self.reschedule(&mut recur, before);
+                self.indexes.recurs.insert(jid.clone(), recur);
+                self.indexes.dirty.insert(Key::Recur(jid));
+            }
+        }
+    }
+
+    /// Moves a definition from its old next time to its new one.
+    fn reschedule(&mut self, recur: &mut Recur, before: f64) {
+        let index = &mut self.indexes.queue(&recur.queue).recurring;
+        index.remove(&(Score::new(before), recur.jid.clone()));
+        index.insert((Score::new(recur.next), recur.jid.clone()));
+    }
+
+    /// One child, nominally at `recur.next`.
+    fn spawn(&mut self, cx: &mut Cx<'_>, recur: &Recur) {
+        let jid = Name::new(&[recur.jid.bytes(), b"-", recur.count.to_string().as_bytes()].concat());
+        // A job of this very name is replaced; whoever waits for it waits for the child.
+        let old = self.jobs.get_mut(&jid).and_then(|job| job.more.as_deref_mut());
+        let dependents = old.map(|more| std::mem::take(&mut more.dependents)).unwrap_or_default();
+        self.delete(cx, &jid);
+        let nobody = self.indexes.names.shared(b"");
+        let mut job = Box::new(new_job(jid.clone(), &self.indexes.names.shared(recur.queue.bytes()), &nobody));
+        job.klass = self.indexes.names.shared(recur.klass.bytes());
+        job.data = cx.keep(Bytes::copy_from_slice(recur.data.bytes()));
+        job.priority = recur.priority;
+        (job.retries, job.remaining) = (recur.retries, recur.retries);
+        job.time = recur.next;
+        job.more().spawned_from = Some(recur.jid.clone());
+        job.more().throttles = recur.throttles.clone();
+        job.more().dependents = dependents;
+        self.indexes.note(cx, &mut job, recur.next, What::Put(recur.queue.clone()));
+        self.indexes.retag(cx, &mut job, recur.tags.clone());
+        self.indexes.enter_work(cx, &mut job, recur.next);
+        self.jobs.insert(jid, job);
+    }
+}
+
+/// The next nominal time, less what the backlog does not make up for.
+fn skip_missed(recur: &Recur, now: f64) -> f64 {
+    let next = recur.next.floor();
+    let missed = (now - next) / recur.interval;
+    if recur.backlog != 0.0 && missed > recur.backlog {
+        return next + (missed - recur.backlog).ceil() * recur.interval;
+    }
+    next
+}
+
+/// What a job that has no retries left says of itself.
+pub(super) fn exhausted_message(queue: &Name) -> Bytes {
+    [b"Job exhausted retries in queue \"", queue.bytes(), b"\""].concat().into()
+}
+
+/// Replaces a job's failure, and the body its old message had.
+pub(super) fn set_failure(cx: &mut Cx<'_>, job: &mut Job, failure: Failure) {
+    clear_failure(cx, job);
+    job.more().failure = Some(failure);
+}
+
+/// Forgets a job's failure.
+pub(super) fn clear_failure(cx: &mut Cx<'_>, job: &mut Job) {
+    if let Some(old) = job.more.as_deref_mut().and_then(|more| more.failure.take()) {
+        cx.forget(&old.message);
+    }
+}
+
+impl crate::tenant::Indexes {
+    /// Tells the world that a lock ran out; the job stays with its worker for the grace period.
+    fn warn(&mut self, cx: &mut Cx<'_>, job: &mut Job, grace: f64) {
+        self.emit_tracked(cx, TrackedEvent::Stalled, &job.jid);
+        self.note(cx, job, cx.now, What::TimedOut);
+        job.warned = true;
+        cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
+        let unthrottled = job.unthrottled;
+        self.leave(cx, job);
+        self.enter(cx, job, Place::Locks, cx.now + grace);
+        if unthrottled {
+            job.unthrottled = true;
+            self.queue(&job.queue.clone()).unthrottled += 1;
+        }
+        *self.day(&job.queue.clone(), cx.now).retries.get_or_insert(0) += 1;
+    }
+}

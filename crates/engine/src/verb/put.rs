@@ -1,0 +1,210 @@
+//! Put: a new job, or an existing one moved and redefined.
+
+use bytes::Bytes;
+use thin_vec::ThinVec;
+
+use super::Answer;
+use crate::job::{Job, Place, State, Tagged, What};
+use crate::tenant::{Cx, Tenant};
+use crate::{Event, Name, Put, PutWhen, Refusal, Reply, Text, TrackedEvent, throttle};
+
+impl Tenant {
+    pub(super) fn put_one(&mut self, cx: &mut Cx<'_>, put: Put) -> Answer {
+        self.check_put(&put)?;
+        Ok(Reply::Name(self.put(cx, put)))
+    }
+
+    pub(super) fn put_many(&mut self, cx: &mut Cx<'_>, puts: Vec<Put>) -> Answer {
+        let mut fresh = hashbrown::HashSet::new();
+        for put in &puts {
+            self.check_put(put)?;
+            if put.when == PutWhen::New && !fresh.insert(put.jid.clone()) {
+                return Err(Refusal::Exists { jid: put.jid.clone() });
+            }
+        }
+        Ok(Reply::Names(puts.into_iter().map(|put| self.put(cx, put)).collect()))
+    }
+
+    fn check_put(&self, put: &Put) -> Result<(), Refusal> {
+        let exists = self.jobs.contains_key(&put.jid);
+        let incomplete = put.klass.is_none() || put.data.is_none();
+        match put.when {
+            PutWhen::New if exists => Err(Refusal::Exists { jid: put.jid.clone() }),
+            _ if !exists && (incomplete || put.when == PutWhen::Exists) => Err(Refusal::NoJob { jid: put.jid.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// That the put is allowed was checked.
+    fn put(&mut self, cx: &mut Cx<'_>, put: Put) -> Name {
+        let now = cx.now;
+        let jid = put.jid.clone();
+        let queue = self.indexes.names.shared(put.queue.bytes());
+        if !put.depends.is_empty() {
+            self.unlink_others(&jid, &put.depends);
+        }
+        cx.emit(Event::Put { jid: jid.clone(), queue: queue.clone() });
+        let waiters = match self.jobs.get(&jid) {
+            Some(job) if job.place == Place::Locks => self.throttles_of(job),
+            _ => Vec::new(),
+        };
+        self.take_away(cx, &put, &queue);
+        self.redefine(cx, put.clone_fields(), &queue);
+        self.link(&jid, &put.depends);
+        self.place(cx, &jid, put.delay);
+        self.indexes.register(&queue, now);
+        self.indexes.emit_tracked(cx, TrackedEvent::Put, &jid);
+        self.admit_all(cx, &waiters);
+        jid
+    }
+
+    /// New dependencies replace the old.
+    fn unlink_others(&mut self, jid: &Name, depends: &[Name]) {
+        let more = self.jobs.get(jid).and_then(|job| job.more.as_deref());
+        let old: Vec<Name> = more.map_or_else(Vec::new, |more| more.dependencies.iter().cloned().collect());
+        for other in old.iter().filter(|other| !depends.contains(other)) {
+            self.unlink(jid, other);
+        }
+    }
+
+    /// Ends what an existing job was doing; notes the put in its history.
+    fn take_away(&mut self, cx: &mut Cx<'_>, put: &Put, queue: &Name) {
+        let Some(job) = self.jobs.get_mut(&put.jid) else { return };
+        self.indexes.unindex_tags(cx, job);
+        self.indexes.note(cx, job, cx.now, What::Put(queue.clone()));
+        self.indexes.uncount_failed(job);
+        self.indexes.leave(cx, job);
+        self.indexes.release_locks(job);
+        self.indexes.unhold(job);
+        if !job.worker.is_empty() && job.worker != put.worker {
+            cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
+        }
+    }
+
+    /// Writes the fields; the job is in no index.
+    fn redefine(&mut self, cx: &mut Cx<'_>, fields: Fields, queue: &Name) {
+        let nobody = self.indexes.names.shared(b"");
+        let job = match self.jobs.get_mut(&fields.jid) {
+            Some(job) => job,
+            None => {
+                let mut job = Box::new(new_job(fields.jid.clone(), queue, &nobody));
+                self.indexes.note(cx, &mut job, cx.now, What::Put(queue.clone()));
+                self.jobs.entry(fields.jid).or_insert(job)
+            }
+        };
+        Tenant::set_data(cx, job, fields.data);
+        if let Some(klass) = fields.klass {
+            job.klass = self.indexes.names.shared(klass.bytes());
+        }
+        job.priority = fields.priority.unwrap_or(job.priority);
+        job.retries = fields.retries.map_or(job.retries, f64::floor);
+        job.remaining = job.retries;
+        job.queue = queue.clone();
+        job.worker = nobody;
+        (job.expires, job.time) = (0.0, cx.now);
+        job.warned = false;
+        job.state = if fields.delay > 0.0 { State::Scheduled } else { State::Waiting };
+        let own = throttle::of_queue(queue);
+        let throttles: Vec<Name> = fields.throttles.into_iter().filter(|id| *id != own).collect();
+        if let Some(more) = job.more.as_deref_mut() {
+            more.scheduled = None;
+            more.throttles = throttles;
+        } else if !throttles.is_empty() {
+            job.more().throttles = throttles;
+        }
+        let tags = fields.tags.unwrap_or_else(|| job.tags().iter().map(|tagged| tagged.tag.clone()).collect());
+        self.indexes.retag(cx, job, tags);
+        self.indexes.mark(job);
+    }
+
+    /// Into the index its dependencies, delay and throttles call for.
+    fn place(&mut self, cx: &mut Cx<'_>, jid: &Name, delay: f64) {
+        let Some(job) = self.jobs.get_mut(jid) else { return };
+        let now = cx.now;
+        if job.has_dependencies() {
+            job.state = State::Depends;
+            if delay > 0.0 {
+                job.more().scheduled = Some(now + delay);
+            }
+            self.indexes.enter(cx, job, Place::Depends, now);
+        } else if delay > 0.0 {
+            self.indexes.enter(cx, job, Place::Scheduled, now + delay);
+        } else if let Some(full) = self.indexes.unavailable(job, cx.clock) {
+            self.indexes.throttle(cx, job, full);
+        } else {
+            self.indexes.enter_work(cx, job, now);
+        }
+    }
+}
+
+/// The part of a put that becomes fields of the job.
+struct Fields {
+    jid: Name,
+    klass: Option<Name>,
+    data: Option<Bytes>,
+    delay: f64,
+    priority: Option<f64>,
+    retries: Option<f64>,
+    tags: Option<Vec<Name>>,
+    throttles: Vec<Name>,
+}
+
+impl Put {
+    fn clone_fields(&self) -> Fields {
+        Fields {
+            jid: self.jid.clone(),
+            klass: self.klass.clone(),
+            data: self.data.clone(),
+            delay: self.delay,
+            priority: self.priority,
+            retries: self.retries,
+            tags: self.tags.clone(),
+            throttles: self.throttles.clone(),
+        }
+    }
+}
+
+/// A job as it is before its first put is done.
+pub(super) fn new_job(jid: Name, queue: &Name, nobody: &Name) -> Job {
+    Job {
+        jid,
+        klass: nobody.clone(),
+        queue: queue.clone(),
+        worker: nobody.clone(),
+        data: Text::Short(nobody.clone()),
+        history: ThinVec::new(),
+        more: None,
+        priority: 0.0,
+        retries: 5.0,
+        remaining: 5.0,
+        expires: 0.0,
+        time: 0.0,
+        score: 0.0,
+        attempt: 0,
+        state: State::Waiting,
+        place: Place::Work,
+        warned: false,
+        held: false,
+        unthrottled: false,
+        dirty: false,
+    }
+}
+
+impl crate::tenant::Indexes {
+    /// Gives a job these tags, none of which is indexed for it yet. Repeats are kept and counted.
+    pub(super) fn retag(&mut self, cx: &Cx<'_>, job: &mut Job, tags: Vec<Name>) {
+        if tags.is_empty() && job.more.is_none() {
+            return;
+        }
+        let mut tagged = Vec::with_capacity(tags.len());
+        for tag in tags {
+            let tag = self.names.shared(tag.bytes());
+            let at = cx.rules.tags_indexed.then_some(cx.now);
+            if at.is_some() {
+                self.index_tag(&tag, &job.jid, None, cx.now);
+            }
+            tagged.push(Tagged { tag, at });
+        }
+        job.more().tags = tagged;
+    }
+}

@@ -1,0 +1,34 @@
+//! Timeout: a lock is taken away by hand; the job is next in line.
+
+use super::{Claim, held};
+use crate::job::{Place, State, What};
+use crate::tenant::{Cx, Tenant};
+use crate::{Event, Name, Refusal, Reply};
+
+impl Tenant {
+    pub(super) fn timeout(&mut self, cx: &mut Cx<'_>, jids: Vec<Name>) -> Reply {
+        let refused = jids.into_iter().find_map(|jid| self.timeout_one(cx, &jid).err());
+        Reply::Stopped(refused)
+    }
+
+    fn timeout_one(&mut self, cx: &mut Cx<'_>, jid: &Name) -> Result<(), Refusal> {
+        let job = held(&mut self.jobs, &Claim { jid, worker: None, attempt: None })?;
+        self.indexes.note(cx, job, cx.now, What::TimedOut);
+        self.indexes.unhold(job);
+        self.indexes.leave(cx, job);
+        self.indexes.release_locks(job);
+        job.state = State::Stalled;
+        job.expires = 0.0;
+        cx.emit(Event::LockLost { jid: jid.clone(), worker: job.worker.clone() });
+        if cx.rules.timeout_clears_worker {
+            job.worker = self.indexes.names.shared(b"");
+        }
+        self.indexes.enter(cx, job, Place::Work, f64::INFINITY);
+        let waiters = match self.jobs.get(jid) {
+            Some(job) => self.throttles_of(job),
+            None => Vec::new(),
+        };
+        self.admit_all(cx, &waiters);
+        Ok(())
+    }
+}

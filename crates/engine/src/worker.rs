@@ -1,0 +1,14 @@
+//! A worker: when it was last seen, and the jobs it holds.
+
+use serde::{Deserialize, Serialize};
+
+use crate::score::Index;
+
+/// One worker. `jobs` (jid by lock expiry) is rebuilt from the jobs.
+#[derive(Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Worker {
+    /// None: it holds jobs but is not listed (deregistered, or forgotten for its age).
+    pub(crate) seen_at: Option<f64>,
+    #[serde(skip)]
+    pub(crate) jobs: Index,
+}
