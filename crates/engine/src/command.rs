@@ -225,6 +225,42 @@ pub enum Command {
     Totals,
 }
 
+impl Command {
+    /// Whether it only looks. (Some looks tidy up on the way; a frozen engine leaves that.)
+    pub fn is_look(&self) -> bool {
+        match self {
+            Command::Keyspace(command) => matches!(command, KeyCommand::Get { .. } | KeyCommand::Ttl { .. }),
+            Command::Get { .. }
+            | Command::GetMany { .. }
+            | Command::Exists { .. }
+            | Command::Peek { .. }
+            | Command::Tagged { .. }
+            | Command::TopTags { .. }
+            | Command::Tracked
+            | Command::QueueCounts { .. }
+            | Command::AllQueueCounts
+            | Command::QueueNames
+            | Command::Length { .. }
+            | Command::Stats { .. }
+            | Command::RecurGet { .. }
+            | Command::Workers
+            | Command::WorkerJobs { .. }
+            | Command::Jobs(_)
+            | Command::FailureGroups
+            | Command::Failed { .. }
+            | Command::ConfigGet { .. }
+            | Command::ConfigAll
+            | Command::ThrottleGet { .. }
+            | Command::ThrottleLocks { .. }
+            | Command::ThrottlePending { .. }
+            | Command::Key(_)
+            | Command::Versions { .. }
+            | Command::Totals => true,
+            _ => false,
+        }
+    }
+}
+
 /// See [`Command::Put`].
 #[derive(Clone, Debug)]
 pub struct Put {
@@ -232,8 +268,8 @@ pub struct Put {
     pub jid: Name,
     /// Into which queue.
     pub queue: Name,
-    /// Who puts it: a different name than the holder's takes the lock away with notice.
-    pub worker: Name,
+    /// Who puts it: the holder of a lock loses it without notice only if it is this one.
+    pub worker: Option<Name>,
     /// None keeps what the job has.
     pub klass: Option<Name>,
     /// None keeps what the job has.

@@ -29,6 +29,8 @@ pub(crate) struct Round {
     watching: bool,
     /// Tenants commanded in this round; may repeat.
     tenants: Vec<Name>,
+    /// Reads must not tidy up: nothing can be stored now.
+    pub(crate) frozen: bool,
 }
 
 impl Round {
@@ -99,6 +101,11 @@ impl Engine {
             return Ok(Reply::Done);
         }
         self.tenants.entry_ref(&tenant).or_default().apply(&mut cx, command)
+    }
+
+    /// While frozen, commands that only look do not move what is due: nothing could be stored.
+    pub fn freeze(&mut self, frozen: bool) {
+        self.round.frozen = frozen;
     }
 
     /// The events since the last call, in order.

@@ -516,6 +516,9 @@ impl Tenant {
 
     /// Moves up to `count` scheduled jobs that are due to work.
     pub(crate) fn move_due(&mut self, cx: &mut Cx<'_>, queue: &Name, count: usize) {
+        if cx.round.frozen {
+            return;
+        }
         let Some(record) = self.indexes.queues.get(queue) else { return };
         for (_, jid) in crate::score::up_to(&record.scheduled, 0.0, cx.now, count) {
             if let Some(job) = self.jobs.get_mut(&jid) {

@@ -35,6 +35,10 @@ pub enum KeyQuery {
     Score { key: Name, member: Name },
     /// -> `Rank`
     Rank { key: Name, member: Name, reverse: bool },
+    /// The first of these hashes that exists. -> `Pairs`
+    FirstHash { keys: Vec<Name> },
+    /// The first of these lists that exists. -> `Values`
+    FirstList { keys: Vec<Name> },
     /// All keys of the tenant. -> `Keys`
     Keys,
 }
@@ -191,6 +195,14 @@ impl Tenant {
             KeyQuery::Scores { key, range } => KeyView::Scored(self.by_score(cx, key, range)?),
             KeyQuery::Score { key, member } => KeyView::Score(self.score_of(cx, key, member)?),
             KeyQuery::Rank { key, member, reverse } => KeyView::Rank(self.rank_of(cx, key, member, *reverse)?),
+            KeyQuery::FirstHash { keys } => match keys.iter().find(|key| self.collection(cx, key).is_some()) {
+                Some(key) => KeyView::Pairs(self.hash(cx, key)?),
+                None => KeyView::Pairs(Vec::new()),
+            },
+            KeyQuery::FirstList { keys } => match keys.iter().find(|key| self.collection(cx, key).is_some()) {
+                Some(key) => KeyView::Values(self.list_range(cx, key, 0, -1)?),
+                None => KeyView::Values(Vec::new()),
+            },
             KeyQuery::Keys => KeyView::Keys(self.keys(cx)),
         };
         Ok(Reply::Key(view))

@@ -71,6 +71,9 @@ impl Tenant {
 
     /// Workers not seen for long are forgotten, their lists of jobs too; locks and jobs stay.
     fn forget_old_workers(&mut self, cx: &Cx<'_>) {
+        if cx.round.frozen {
+            return;
+        }
         let oldest = cx.now - self.indexes.config.max_worker_age();
         let old = self.indexes.workers.iter().filter(|(_, worker)| worker.seen_at.is_some_and(|at| at <= oldest));
         let old: Vec<Name> = old.map(|(name, _)| name.clone()).collect();

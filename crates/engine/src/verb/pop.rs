@@ -214,6 +214,9 @@ impl Tenant {
 
     /// Makes the children that are due, at most `count`.
     fn spawn_recurring(&mut self, cx: &mut Cx<'_>, name: &Name, count: usize) {
+        if cx.round.frozen {
+            return;
+        }
         let Some(queue) = self.indexes.queues.get(name) else { return };
         let due = up_to(&queue.recurring, 0.0, cx.now, count);
         let mut moved = 0;

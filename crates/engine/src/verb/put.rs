@@ -76,7 +76,7 @@ impl Tenant {
         self.indexes.leave(cx, job);
         self.indexes.release_locks(job);
         self.indexes.unhold(job);
-        if !job.worker.is_empty() && job.worker != put.worker {
+        if !job.worker.is_empty() && put.worker.as_ref() != Some(&job.worker) {
             cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
         }
     }

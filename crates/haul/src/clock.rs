@@ -1,0 +1,24 @@
+//! The only reader of time and entropy.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use haul_engine::Name;
+
+/// Seconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
+pub(crate) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// A moment to measure from.
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
+pub(crate) fn instant() -> Instant {
+    Instant::now()
+}
+
+/// A new jid: 32 hexadecimal digits that sort by time.
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads entropy")]
+pub(crate) fn new_jid() -> Name {
+    let mut digits = [0; 32];
+    Name::new(uuid::Uuid::now_v7().simple().encode_lower(&mut digits).as_bytes())
+}

@@ -1,0 +1,558 @@
+//! Haul's own commands (`HAUL.*`): keywords instead of positions, the server's clock, JSON answers.
+//! `docs/reference/commands.md` is their description; keep the two in step.
+
+use haul_engine::{
+    Command, Complete, Fail, Heartbeat, JobList, Jobs, Lock, Name, Next, Pop, Put, PutWhen, RankWindow, RecurPut,
+    Retry, Rules, parse_number,
+};
+
+use super::args::{Args, Bad, kind, shown};
+use super::native_shape::Shape;
+use super::{Env, Plan, Render};
+
+/// Jobs one pop gives at most.
+pub(crate) const POP_COUNT_MAX: usize = 10_000;
+/// Seconds a pop waits at most.
+pub(crate) const WAIT_SECONDS_MAX: f64 = 86_400.0;
+
+type Read = Result<(Command, Shape), Bad>;
+
+/// Understands one command; `name` is what follows `HAUL.`, in any case.
+pub(crate) fn read(name: &[u8], list: &[&[u8]], env: &Env) -> Result<Plan, Bad> {
+    let name = name.to_ascii_uppercase();
+    let reader = Reader { name: String::from_utf8_lossy(&name).into_owned(), args: Args::new(list, env), env };
+    let mut wait = None;
+    let (command, shape) = match name.as_slice() {
+        b"POP" => {
+            let (command, shape, seconds) = reader.pop()?;
+            wait = seconds;
+            (command, shape)
+        }
+        _ => reader.read(&name)?,
+    };
+    Ok(Plan { call: env.call(env.clock, Rules::NATIVE, command), render: Render::Native(shape), wait })
+}
+
+struct Reader<'a> {
+    name: String,
+    args: Args<'a>,
+    env: &'a Env,
+}
+
+/// Keywords with their values, in order.
+struct Keywords<'a> {
+    found: Vec<(String, &'a [u8])>,
+}
+
+impl<'a> Keywords<'a> {
+    fn last(&self, word: &str) -> Option<&'a [u8]> {
+        self.found.iter().rev().find(|(name, _)| name == word).map(|(_, value)| *value)
+    }
+
+    fn all(&self, word: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.found.iter().filter(move |(name, _)| name == word).map(|(_, value)| *value)
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.last(word).is_some()
+    }
+
+    fn number(&self, word: &str) -> Result<Option<f64>, Bad> {
+        self.last(word).map(|text| to_number(word, text)).transpose()
+    }
+
+    fn whole(&self, word: &str) -> Result<Option<usize>, Bad> {
+        self.last(word).map(|text| to_whole(word, text)).transpose()
+    }
+
+    fn attempt(&self) -> Result<Option<u32>, Bad> {
+        let attempt = self.whole("ATTEMPT")?;
+        attempt.map(|attempt| u32::try_from(attempt).map_err(|_| "ATTEMPT is too large".to_owned())).transpose()
+    }
+
+    fn lock(&self) -> Result<Lock, Bad> {
+        Ok(self.number("LOCK")?.map_or(Lock::Option, Lock::Seconds))
+    }
+}
+
+fn to_number(word: &str, text: &[u8]) -> Result<f64, Bad> {
+    parse_number(text).ok_or_else(|| format!("{word} must be a number, not {}", shown(Some(text))))
+}
+
+fn to_whole(word: &str, text: &[u8]) -> Result<usize, Bad> {
+    let number = to_number(word, text)?;
+    if number.fract() != 0.0 || !(0.0..=9e15).contains(&number) {
+        return Err(format!("{word} must be a whole number from 0, not {}", shown(Some(text))));
+    }
+    Ok(number as usize)
+}
+
+impl<'a> Reader<'a> {
+    fn read(&self, name: &[u8]) -> Read {
+        match name {
+            b"PUT" => self.put(),
+            b"MPUT" => self.put_many(),
+            b"MOVE" => self.move_job(),
+            b"RECUR" => self.recur(),
+            b"HEARTBEAT" => self.heartbeat(),
+            b"COMPLETE" => self.complete(),
+            b"FAIL" => self.fail(),
+            b"RETRY" => self.retry(),
+            b"MHEARTBEAT" => {
+                let (worker, jids) = (self.name(0, "worker")?, self.some(1, "jid")?);
+                Ok((Command::HeartbeatMany { worker, jids }, Shape::Beats(self.env.clock)))
+            }
+            b"MCOMPLETE" => {
+                let (worker, jids) = (self.name(0, "worker")?, self.some(1, "jid")?);
+                Ok((Command::CompleteMany { worker, jids }, Shape::Completed))
+            }
+            b"RELEASE" => Ok((Command::Timeout { jids: self.some(0, "jid")? }, Shape::One)),
+            b"CANCEL" => Ok((Command::Cancel { jids: self.some(0, "jid")? }, Shape::Int)),
+            b"UNFAIL" => {
+                let words = self.keywords(2, &["COUNT"], &[])?;
+                let count = words.whole("COUNT")?.unwrap_or(25);
+                let command =
+                    Command::Unfail { queue: self.name(0, "queue")?, group: self.name(1, "group")?, count };
+                Ok((command, Shape::Int))
+            }
+            b"PRIORITY" => {
+                let jid = self.name(0, "jid")?;
+                let priority = to_number("priority", self.required(1, "priority")?)?;
+                self.exactly(2)?;
+                Ok((Command::Priority { jid, priority }, Shape::One))
+            }
+            b"LOG" => self.log(),
+            b"DEPENDS" => self.depends(),
+            _ => self.read_looks(name),
+        }
+    }
+
+    fn read_looks(&self, name: &[u8]) -> Read {
+        match name {
+            b"GET" => self.of_job(|jid| Command::Get { jid }, Shape::Job),
+            b"MGET" => {
+                let jids = self.some(0, "jid")?;
+                Ok((Command::GetMany { jids: jids.clone() }, Shape::JobsOrNil(jids)))
+            }
+            b"RESULT" => self.of_job(|jid| Command::Get { jid }, Shape::Result),
+            b"PEEK" => {
+                let count = self.keywords(1, &["COUNT"], &[])?.whole("COUNT")?.unwrap_or(1).min(POP_COUNT_MAX);
+                Ok((Command::Peek { queue: self.name(0, "queue")?, offset: 0, count }, Shape::Jobs))
+            }
+            b"QUEUES" if self.args.len() == 0 => Ok((Command::AllQueueCounts, Shape::Json)),
+            b"QUEUES" => self.of_queue(|queue| Command::QueueCounts { queue }, Shape::Json),
+            b"JOBS" => self.jobs(),
+            b"LENGTH" => self.of_queue(|queue| Command::Length { queue }, Shape::Int),
+            b"STATS" => {
+                let date = self.keywords(1, &["DATE"], &[])?.number("DATE")?.unwrap_or(self.env.clock);
+                Ok((Command::Stats { queue: self.name(0, "queue")?, date }, Shape::Json))
+            }
+            b"FAILED" if self.args.len() == 0 => Ok((Command::FailureGroups, Shape::Json)),
+            b"FAILED" => {
+                let (group, range) = (self.name(0, "group")?, self.window(1)?);
+                Ok((Command::Failed { group, range }, Shape::Json))
+            }
+            b"WORKERS" if self.args.len() == 0 => Ok((Command::Workers, Shape::Json)),
+            b"WORKERS" => {
+                self.exactly(1)?;
+                Ok((Command::WorkerJobs { worker: self.name(0, "worker")? }, Shape::Json))
+            }
+            b"TRACKED" => self.exactly(0).map(|()| (Command::Tracked, Shape::Json)),
+            b"TAGGED" => {
+                let (tag, range) = (self.name(0, "tag")?, self.window(1)?);
+                Ok((Command::Tagged { tag, range }, Shape::Json))
+            }
+            b"TAGS" => {
+                let words = self.keywords(0, &["OFFSET", "COUNT"], &[])?;
+                let (offset, count) = (words.whole("OFFSET")?.unwrap_or(0), words.whole("COUNT")?.unwrap_or(25));
+                Ok((Command::TopTags { offset, count: Some(count) }, Shape::Names))
+            }
+            b"GETRECUR" => self.of_job(|jid| Command::RecurGet { jid }, Shape::Json),
+            b"UNRECUR" => self.of_job(|jid| Command::Unrecur { jid }, Shape::Flag),
+            b"TRACK" => self.of_job(|jid| Command::Track { jid }, Shape::Flag),
+            b"UNTRACK" => self.of_job(|jid| Command::Untrack { jid }, Shape::Flag),
+            _ => self.read_settings(name),
+        }
+    }
+
+    fn read_settings(&self, name: &[u8]) -> Read {
+        match name {
+            b"TAG" => Ok((Command::Tag { jid: self.name(0, "jid")?, tags: self.some(1, "tag")? }, Shape::Names)),
+            b"UNTAG" => Ok((Command::Untag { jid: self.name(0, "jid")?, tags: self.some(1, "tag")? }, Shape::Names)),
+            b"PAUSE" => Ok((Command::Pause { queues: self.some(0, "queue")?, paused: true }, Shape::One)),
+            b"UNPAUSE" => Ok((Command::Pause { queues: self.some(0, "queue")?, paused: false }, Shape::One)),
+            b"FORGET" => Ok((Command::Forget { queues: self.some(0, "queue")? }, Shape::One)),
+            b"DEREGISTER" => Ok((Command::Deregister { workers: self.some(0, "worker")? }, Shape::One)),
+            b"CONFIG" => self.config(),
+            b"THROTTLE" => self.throttle(),
+            _ => Err(format!("there is no command HAUL.{}; docs/reference/commands.md lists them", self.name)),
+        }
+    }
+
+    fn required(&self, index: usize, what: &str) -> Result<&'a [u8], Bad> {
+        self.args.get(index).ok_or_else(|| format!("HAUL.{} needs a {what}", self.name))
+    }
+
+    fn name(&self, index: usize, what: &str) -> Result<Name, Bad> {
+        self.args.to_name(self.required(index, what)?)
+    }
+
+    /// All arguments from there on, at least one.
+    fn some(&self, from: usize, what: &str) -> Result<Vec<Name>, Bad> {
+        self.required(from, what)?;
+        self.args.from(from).names()
+    }
+
+    fn exactly(&self, count: usize) -> Result<(), Bad> {
+        match self.args.get(count) {
+            None => Ok(()),
+            Some(extra) => Err(format!("HAUL.{} does not take {}", self.name, shown(Some(extra)))),
+        }
+    }
+
+    fn of_job(&self, command: impl Fn(Name) -> Command, shape: Shape) -> Read {
+        self.exactly(1)?;
+        Ok((command(self.name(0, "jid")?), shape))
+    }
+
+    fn of_queue(&self, command: impl Fn(Name) -> Command, shape: Shape) -> Read {
+        self.exactly(1)?;
+        Ok((command(self.name(0, "queue")?), shape))
+    }
+
+    fn window(&self, from: usize) -> Result<RankWindow, Bad> {
+        let words = self.keywords(from, &["OFFSET", "COUNT"], &[])?;
+        let offset = words.whole("OFFSET")?.unwrap_or(0);
+        Ok(RankWindow::Limit { offset, count: Some(words.whole("COUNT")?.unwrap_or(25)) })
+    }
+
+    /// Keywords from there on: `valued` ones take a value, `flags` none.
+    fn keywords(&self, from: usize, valued: &[&str], flags: &[&str]) -> Result<Keywords<'a>, Bad> {
+        let mut found = Vec::new();
+        let mut rest = self.args.from(from).list.iter();
+        while let Some(word) = rest.next() {
+            let word = String::from_utf8_lossy(word).to_ascii_uppercase();
+            if flags.contains(&word.as_str()) {
+                found.push((word, b"".as_slice()));
+            } else if valued.contains(&word.as_str()) {
+                let value = rest.next().ok_or_else(|| format!("{word} needs a value"))?;
+                found.push((word, *value));
+            } else {
+                let known = [valued, flags].concat().join(", ");
+                return Err(format!("HAUL.{} does not know {word}; it takes {known}", self.name));
+            }
+        }
+        Ok(Keywords { found })
+    }
+
+    fn document(&self, what: &str, text: &[u8]) -> Result<bytes::Bytes, Bad> {
+        kind(text).map_err(|error| format!("{what} is not JSON: {error}"))?;
+        self.args.text(text)
+    }
+
+    fn put(&self) -> Read {
+        let words =
+            self.keywords(3, &["JID", "PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS", "THROTTLE"], &["NX"])?;
+        let jid = match words.last("JID") {
+            Some(jid) => self.args.to_name(jid)?,
+            None => crate::clock::new_jid(),
+        };
+        let names = |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
+        let put = Put {
+            jid,
+            queue: self.name(0, "queue")?,
+            worker: None,
+            klass: Some(self.name(1, "klass")?),
+            data: Some(self.document("data", self.required(2, "data")?)?),
+            delay: words.number("DELAY")?.unwrap_or(0.0),
+            priority: Some(words.number("PRIORITY")?.unwrap_or(0.0)),
+            tags: Some(names("TAG")?),
+            retries: Some(words.number("RETRIES")?.unwrap_or(5.0)),
+            depends: names("DEPENDS")?,
+            throttles: names("THROTTLE")?,
+            when: if words.has("NX") { PutWhen::New } else { PutWhen::Always },
+        };
+        Ok((Command::Put(Box::new(put)), Shape::Name))
+    }
+
+    fn put_many(&self) -> Read {
+        self.required(0, "job")?;
+        let puts: Result<Vec<Put>, Bad> = self
+            .args
+            .list
+            .iter()
+            .enumerate()
+            .map(|(at, text)| self.put_document(text).map_err(|error| format!("job {}: {error}", at + 1)))
+            .collect();
+        Ok((Command::PutMany(puts?), Shape::Names))
+    }
+
+    fn put_document(&self, text: &[u8]) -> Result<Put, Bad> {
+        let job: PutDocument<'_> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let names = |list: Vec<String>| list.iter().map(|name| self.args.to_name(name.as_bytes())).collect();
+        let name = |text: &str| self.args.to_name(text.as_bytes());
+        for (word, value) in [("priority", job.priority), ("delay", job.delay), ("retries", job.retries)] {
+            if value.is_some_and(|value| !value.is_finite()) {
+                return Err(format!("{word} must be a number"));
+            }
+        }
+        Ok(Put {
+            jid: job.jid.as_deref().map_or_else(|| Ok(crate::clock::new_jid()), name)?,
+            queue: name(&job.queue)?,
+            worker: None,
+            klass: Some(name(&job.klass)?),
+            data: Some(self.document("data", job.data.map_or("null", serde_json::value::RawValue::get).as_bytes())?),
+            delay: job.delay.unwrap_or(0.0),
+            priority: Some(job.priority.unwrap_or(0.0)),
+            tags: Some(names(job.tags)?),
+            retries: Some(job.retries.unwrap_or(5.0)),
+            depends: names(job.depends)?,
+            throttles: names(job.throttles)?,
+            when: if job.nx { PutWhen::New } else { PutWhen::Always },
+        })
+    }
+
+    fn move_job(&self) -> Read {
+        let words = self.keywords(2, &["PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS"], &[])?;
+        let names = |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
+        let tags = names("TAG")?;
+        let put = Put {
+            jid: self.name(0, "jid")?,
+            queue: self.name(1, "queue")?,
+            worker: None,
+            klass: None,
+            data: None,
+            delay: words.number("DELAY")?.unwrap_or(0.0),
+            priority: words.number("PRIORITY")?,
+            tags: (!tags.is_empty()).then_some(tags),
+            retries: words.number("RETRIES")?,
+            depends: names("DEPENDS")?,
+            throttles: Vec::new(),
+            when: PutWhen::Exists,
+        };
+        Ok((Command::Put(Box::new(put)), Shape::Name))
+    }
+
+    fn recur(&self) -> Read {
+        let known = ["JID", "INTERVAL", "OFFSET", "PRIORITY", "RETRIES", "BACKLOG", "TAG", "THROTTLE"];
+        let words = self.keywords(3, &known, &[])?;
+        let interval = words.number("INTERVAL")?.ok_or("HAUL.RECUR needs INTERVAL and a number of seconds")?;
+        if interval <= 0.0 {
+            return Err("INTERVAL must be greater than 0".to_owned());
+        }
+        let names = |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
+        let put = RecurPut {
+            jid: words.last("JID").map_or_else(|| Ok(crate::clock::new_jid()), |jid| self.args.to_name(jid))?,
+            queue: self.name(0, "queue")?,
+            klass: self.name(1, "klass")?,
+            data: self.document("data", self.required(2, "data")?)?,
+            interval,
+            offset: words.number("OFFSET")?.unwrap_or(0.0),
+            priority: words.number("PRIORITY")?.unwrap_or(0.0),
+            retries: words.number("RETRIES")?.unwrap_or(5.0),
+            backlog: words.number("BACKLOG")?.unwrap_or(0.0),
+            tags: names("TAG")?,
+            throttles: names("THROTTLE")?,
+        };
+        Ok((Command::Recur(Box::new(put)), Shape::Name))
+    }
+
+    /// `worker [keywords] QUEUES queue [queue ...]`.
+    fn pop(&self) -> Result<(Command, Shape, Option<f64>), Bad> {
+        let worker = self.name(0, "worker")?;
+        let at = self.args.list.iter().skip(1).position(|word| word.eq_ignore_ascii_case(b"QUEUES"));
+        let at = at.ok_or("HAUL.POP needs QUEUES and the names of queues")? + 1;
+        let queues = self.some(at + 1, "queue behind QUEUES")?;
+        let front = Args { list: self.args.list.get(..at).unwrap_or_default(), limits: self.args.limits };
+        let front = Reader { name: self.name.clone(), args: front, env: self.env };
+        let words = front.keywords(1, &["COUNT", "WAIT", "LOCK"], &["ROUNDROBIN"])?;
+        let count = words.whole("COUNT")?.unwrap_or(1);
+        if count > POP_COUNT_MAX {
+            return Err(format!("COUNT is larger than the limit pop-count-max, {POP_COUNT_MAX}"));
+        }
+        let wait = words.number("WAIT")?.filter(|seconds| *seconds > 0.0);
+        if wait.is_some_and(|seconds| seconds > WAIT_SECONDS_MAX) {
+            return Err(format!("WAIT is larger than the limit wait-seconds-max, {WAIT_SECONDS_MAX}"));
+        }
+        let pop = Pop { worker, queues, round_robin: words.has("ROUNDROBIN"), count, lock: words.lock()? };
+        Ok((Command::Pop(pop), Shape::Jobs, wait))
+    }
+
+    fn heartbeat(&self) -> Read {
+        let words = self.keywords(2, &["LOCK", "DATA", "ATTEMPT"], &[])?;
+        let data = words.last("DATA").map(|text| self.document("DATA", text)).transpose()?;
+        let (worker, jid) = (self.name(0, "worker")?, self.name(1, "jid")?);
+        let beat = Heartbeat { jid, worker, attempt: words.attempt()?, lock: words.lock()?, data };
+        Ok((Command::Heartbeat(beat), Shape::Beat(self.env.clock)))
+    }
+
+    fn complete(&self) -> Read {
+        let words = self.keywords(2, &["RESULT", "DATA", "NEXT", "DELAY", "DEPENDS", "ATTEMPT"], &[])?;
+        let data = words.last("DATA").map(|text| self.document("DATA", text)).transpose()?;
+        let result = words.last("RESULT").map(|text| self.args.text(text)).transpose()?;
+        let delay = words.number("DELAY")?;
+        let depends: Vec<Name> = words.all("DEPENDS").map(|jid| self.args.to_name(jid)).collect::<Result<_, _>>()?;
+        let next = words.last("NEXT").map(|queue| self.args.to_name(queue)).transpose()?;
+        if next.is_none() && (delay.is_some() || !depends.is_empty()) {
+            return Err("DELAY and DEPENDS go with NEXT".to_owned());
+        }
+        let complete = Complete {
+            worker: Some(self.name(0, "worker")?),
+            jid: self.name(1, "jid")?,
+            queue: None,
+            attempt: words.attempt()?,
+            data,
+            result,
+            next: next.map(|queue| Next { queue, delay: delay.unwrap_or(0.0), depends }),
+        };
+        Ok((Command::Complete(Box::new(complete)), Shape::State))
+    }
+
+    fn fail(&self) -> Read {
+        let words = self.keywords(4, &["DATA", "ATTEMPT"], &[])?;
+        let data = words.last("DATA").map(|text| self.document("DATA", text)).transpose()?;
+        let fail = Fail {
+            worker: Some(self.name(0, "worker")?),
+            jid: self.name(1, "jid")?,
+            group: self.name(2, "group")?,
+            message: self.args.text(self.required(3, "message")?)?,
+            attempt: words.attempt()?,
+            data,
+        };
+        Ok((Command::Fail(Box::new(fail)), Shape::Name))
+    }
+
+    fn retry(&self) -> Read {
+        let words = self.keywords(2, &["DELAY", "GROUP", "MESSAGE", "ATTEMPT"], &[])?;
+        if words.has("GROUP") != words.has("MESSAGE") {
+            return Err("GROUP and MESSAGE go together".to_owned());
+        }
+        let retry = Retry {
+            worker: self.name(0, "worker")?,
+            jid: self.name(1, "jid")?,
+            queue: None,
+            attempt: words.attempt()?,
+            delay: words.number("DELAY")?.unwrap_or(0.0),
+            group: words.last("GROUP").map(|group| self.args.to_name(group)).transpose()?,
+            message: words.last("MESSAGE").map(|message| self.args.text(message)).transpose()?,
+        };
+        Ok((Command::Retry(Box::new(retry)), Shape::Int))
+    }
+
+    fn log(&self) -> Read {
+        self.exactly(3)?;
+        let data = match self.args.get(2) {
+            None => None,
+            Some(text) => match kind(text) {
+                Ok(super::json::Kind::Object | super::json::Kind::Array) => Some(self.args.text(text)?),
+                _ => return Err("data must be a JSON object or array".to_owned()),
+            },
+        };
+        Ok((Command::Log { jid: self.name(0, "jid")?, message: self.name(1, "message")?, data }, Shape::One))
+    }
+
+    fn depends(&self) -> Read {
+        let jid = self.name(0, "jid")?;
+        let word = self.required(1, "word, ON or OFF")?.to_ascii_uppercase();
+        let on = match word.as_slice() {
+            b"ON" => Some(true),
+            b"OFF" => Some(false),
+            _ => None,
+        };
+        let jids = self.some(2, "jid")?;
+        let all = on == Some(false) && self.args.get(2).is_some_and(|word| word.eq_ignore_ascii_case(b"ALL"));
+        Ok((Command::Depends { jid, on, jids, all }, Shape::One))
+    }
+
+    fn jobs(&self) -> Read {
+        let state = self.required(0, "state")?.to_ascii_lowercase();
+        let words = self.keywords(1, &["QUEUE", "OFFSET", "COUNT"], &[])?;
+        let list = match state.as_slice() {
+            b"complete" => JobList::Complete,
+            b"waiting" => JobList::Waiting,
+            b"running" => JobList::Running,
+            b"stalled" => JobList::Stalled,
+            b"scheduled" => JobList::Scheduled,
+            b"depends" => JobList::Depends,
+            b"recurring" => JobList::Recurring,
+            b"throttled" => JobList::Throttled,
+            _ => {
+                return Err(format!(
+                    "there is no list of {} jobs: complete, waiting, running, stalled, scheduled, depends, recurring, throttled",
+                    shown(Some(&state))
+                ));
+            }
+        };
+        let queue = words.last("QUEUE").map(|queue| self.args.to_name(queue)).transpose()?;
+        if queue.is_none() && list != JobList::Complete {
+            return Err("say of which QUEUE".to_owned());
+        }
+        let range = RankWindow::Limit {
+            offset: words.whole("OFFSET")?.unwrap_or(0),
+            count: Some(words.whole("COUNT")?.unwrap_or(25)),
+        };
+        Ok((Command::Jobs(Jobs { list, queue: queue.unwrap_or_else(|| Name::new(b"")), range }), Shape::Names))
+    }
+
+    fn config(&self) -> Read {
+        let word = self.required(0, "word, GET, SET or UNSET")?.to_ascii_uppercase();
+        match word.as_slice() {
+            b"GET" if self.args.len() == 1 => Ok((Command::ConfigAll, Shape::Json)),
+            b"GET" => {
+                self.exactly(2)?;
+                let option = self.name(1, "option")?;
+                Ok((Command::ConfigGet { option: option.clone() }, Shape::Option(option)))
+            }
+            b"SET" => {
+                self.exactly(3)?;
+                let command = Command::ConfigSet { option: self.name(1, "option")?, value: self.name(2, "value")? };
+                Ok((command, Shape::One))
+            }
+            b"UNSET" => {
+                self.exactly(2)?;
+                Ok((Command::ConfigUnset { option: self.name(1, "option")? }, Shape::One))
+            }
+            _ => Err("say GET, SET or UNSET".to_owned()),
+        }
+    }
+
+    fn throttle(&self) -> Read {
+        let word = self.required(0, "word, SET, GET, DELETE, LOCKS, PENDING or RELEASE")?.to_ascii_uppercase();
+        let id = self.name(1, "throttle's id")?;
+        Ok(match word.as_slice() {
+            b"SET" => {
+                let maximum = to_whole("the maximum", self.required(2, "maximum")?)? as f64;
+                let ttl = self.keywords(3, &["TTL"], &[])?.number("TTL")?.unwrap_or(0.0);
+                (Command::ThrottleSet { id, maximum, ttl }, Shape::One)
+            }
+            b"GET" => (Command::ThrottleGet { id }, Shape::Json),
+            b"DELETE" => (Command::ThrottleDelete { id }, Shape::One),
+            b"LOCKS" => (Command::ThrottleLocks { id }, Shape::Names),
+            b"PENDING" => (Command::ThrottlePending { id }, Shape::Names),
+            b"RELEASE" => (Command::ThrottleRelease { id, jids: self.some(2, "jid")? }, Shape::One),
+            _ => return Err("say SET, GET, DELETE, LOCKS, PENDING or RELEASE".to_owned()),
+        })
+    }
+}
+
+/// A job of `HAUL.MPUT`.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PutDocument<'a> {
+    queue: String,
+    klass: String,
+    #[serde(borrow)]
+    data: Option<&'a serde_json::value::RawValue>,
+    jid: Option<String>,
+    priority: Option<f64>,
+    delay: Option<f64>,
+    retries: Option<f64>,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    depends: Vec<String>,
+    #[serde(default)]
+    throttles: Vec<String>,
+    #[serde(default)]
+    nx: bool,
+}

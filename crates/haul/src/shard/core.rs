@@ -1,0 +1,342 @@
+//! A round, step by step. No threads and no clock: the simulator and the tests drive it as the thread does.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Refusal, Reply};
+use haul_store::{Batch, Bodies, Fault, Pin, Space, Store};
+
+use super::waiters::{Waiter, Waiters};
+
+/// Bytes of recently written bodies kept at hand for the pops that follow their puts.
+const RECENT_BYTES_MAX: usize = 32 << 20;
+
+/// Commands of one client that are applied without interleaving, in one round.
+pub(crate) struct Request {
+    pub(crate) calls: Vec<Call>,
+    /// Keys whose fingerprints must not have changed; else none of the calls is done.
+    pub(crate) watched: Vec<(Name, Name, u64)>,
+    /// Seconds the (single) call waits if there is nothing yet.
+    pub(crate) wait: Option<f64>,
+    pub(crate) done: tokio::sync::oneshot::Sender<Delivery>,
+}
+
+/// What comes back for a request.
+pub(crate) struct Delivery {
+    /// One for each call; none if a watched key had changed.
+    pub(crate) outcomes: Option<Vec<Outcome>>,
+}
+
+/// The outcome of one call, and the bodies that belong to it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Done { reply: Result<Reply, Refusal>, bodies: Fetch },
+    /// It could not be made durable; nothing of it happened.
+    Fault(Fault),
+}
+
+/// Bodies of a reply: some at hand, some to be read from the store.
+#[derive(Debug, Default)]
+pub(crate) struct Fetch {
+    pub(crate) found: Vec<(BodyId, Bytes)>,
+    pub(crate) missing: Vec<BodyId>,
+    /// Keeps the missing ones readable.
+    pub(crate) pin: Option<Pin>,
+}
+
+/// Where events go, once durable.
+pub(crate) trait Publish {
+    fn publish(&mut self, tenant: &Name, events: Vec<Event>);
+}
+
+/// Engine, store, and what waits.
+pub(crate) struct Core {
+    engine: Engine,
+    store: Box<dyn Store>,
+    bodies: Arc<dyn Bodies>,
+    recent: Recent,
+    waiters: Waiters,
+    /// The disk was full at the last commit: only looks are served until a probe succeeds.
+    full: Option<Fault>,
+    open: Vec<Open>,
+    events: Vec<(Name, Vec<Event>)>,
+}
+
+/// A request answered in this round, not yet let out.
+struct Open {
+    done: tokio::sync::oneshot::Sender<Delivery>,
+    outcomes: Option<Vec<Outcome>>,
+}
+
+impl Core {
+    /// Loads the engine from a store.
+    pub(crate) fn load(mut store: Box<dyn Store>) -> Result<Self, Fault> {
+        let mut loader = Loader::default();
+        store.load(&mut |key, value| {
+            loader.header(key, value).map_err(|error| Fault::Corrupt { what: error.to_string() })
+        })?;
+        let bodies = store.bodies();
+        Ok(Core {
+            engine: loader.finish(),
+            store,
+            bodies,
+            recent: Recent::default(),
+            waiters: Waiters::default(),
+            full: None,
+            open: Vec::new(),
+            events: Vec::new(),
+        })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn bodies(&self) -> Arc<dyn Bodies> {
+        self.bodies.clone()
+    }
+
+    pub(crate) fn stats(&self) -> haul_store::Stats {
+        self.store.stats()
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// The next moment something may happen by itself.
+    pub(crate) fn next_wake(&self) -> Option<f64> {
+        self.waiters.next_wake()
+    }
+
+    pub(crate) fn close(self) -> Result<(), Fault> {
+        self.store.close()
+    }
+
+    /// Applies a request in memory. Its answer leaves with [`Core::finish`].
+    pub(crate) fn apply(&mut self, request: Request, clock: f64) {
+        if let Some(fault) = self.full.clone().filter(|_| request.calls.iter().any(|call| !call.command.is_look())) {
+            let outcomes = request.calls.iter().map(|_| Outcome::Fault(fault.clone())).collect();
+            self.open.push(Open { done: request.done, outcomes: Some(outcomes) });
+            return;
+        }
+        if !request.watched.is_empty() && self.has_changed(&request.watched, clock) {
+            self.open.push(Open { done: request.done, outcomes: None });
+            return;
+        }
+        let Request { calls, wait, done, .. } = request;
+        let waits_for = wait.and_then(|_| calls.first().map(|call| call.clone()));
+        let outcomes: Vec<Outcome> = calls.into_iter().map(|call| self.call(call)).collect();
+        match (waits_for, wait) {
+            (Some(call), Some(seconds)) if outcomes.iter().all(is_empty_handed) => {
+                self.waiters.park(&self.engine, Waiter { call, deadline: clock + seconds, done }, clock);
+            }
+            _ => self.open.push(Open { done, outcomes: Some(outcomes) }),
+        }
+    }
+
+    fn call(&mut self, call: Call) -> Outcome {
+        let tenant = call.tenant.clone();
+        self.engine.watch(!self.waiters.is_empty());
+        self.engine.freeze(self.full.is_some());
+        let reply = self.engine.apply(call);
+        let events = self.engine.take_events();
+        if !events.is_empty() {
+            self.events.push((tenant, events));
+        }
+        let mut bodies = Fetch::default();
+        if let Ok(reply) = &reply {
+            reply.bodies(&mut |id| {
+                match self.engine.body_in_round(id).cloned().or_else(|| self.recent.get(id)) {
+                    Some(bytes) => bodies.found.push((id, bytes)),
+                    None => bodies.missing.push(id),
+                }
+            });
+            if !bodies.missing.is_empty() {
+                bodies.pin = Some(self.bodies.pin());
+            }
+        }
+        Outcome::Done { reply, bodies }
+    }
+
+    fn has_changed(&mut self, watched: &[(Name, Name, u64)], clock: f64) -> bool {
+        watched.iter().any(|(tenant, key, version)| {
+            let command = Command::Versions { keys: vec![key.clone()] };
+            let rules = haul_engine::Rules::NATIVE;
+            let call = Call { tenant: tenant.clone(), now: clock, clock, rules, command };
+            !matches!(self.engine.apply(call), Ok(Reply::Versions(now)) if now.first() == Some(version))
+        })
+    }
+
+    /// Gives blocked pops what has become available, and ends those that waited long enough.
+    pub(crate) fn wake(&mut self, clock: f64) {
+        if self.waiters.is_empty() || self.full.is_some() {
+            return self.end_waits(clock);
+        }
+        let mut touched = self.engine.take_touched();
+        touched.extend(self.waiters.due(clock));
+        while let Some(name) = touched.pop() {
+            for tenant in self.waiters.tenants_of(&name) {
+                self.serve(&tenant, &name, clock);
+            }
+            touched.extend(self.engine.take_touched());
+            touched.sort_unstable();
+            touched.dedup();
+        }
+        self.end_waits(clock);
+    }
+
+    /// Serves the waiters of one queue, oldest first, until one goes away empty-handed.
+    fn serve(&mut self, tenant: &Name, queue: &Name, clock: f64) {
+        while let Some(id) = self.waiters.first(tenant, queue) {
+            let Some(mut call) = self.waiters.call(id) else { break };
+            let (ready, due) = self.engine.outlook(tenant, queue, clock);
+            if !ready && !matches!(call.command, Command::Keyspace(_)) {
+                self.waiters.look_again(tenant, queue, due.filter(|due| *due > clock));
+                break;
+            }
+            (call.now, call.clock) = (clock, clock);
+            let outcome = self.call(call);
+            if is_empty_handed(&outcome) {
+                // Something bars the way (a limit, a throttle) or fell due without effect: no sooner than in a second.
+                self.waiters.look_again(tenant, queue, due.map(|due| due.max(clock + 1.0)));
+                break;
+            }
+            if let Some(waiter) = self.waiters.remove(id) {
+                self.open.push(Open { done: waiter.done, outcomes: Some(vec![outcome]) });
+            }
+        }
+    }
+
+    fn end_waits(&mut self, clock: f64) {
+        for waiter in self.waiters.expired(clock) {
+            let reply = match waiter.call.command {
+                Command::Keyspace(_) => Reply::Keyspace(KeyAnswer::Nil),
+                _ => Reply::Jobs(Vec::new()),
+            };
+            let outcome = Outcome::Done { reply: Ok(reply), bodies: Fetch::default() };
+            self.open.push(Open { done: waiter.done, outcomes: Some(vec![outcome]) });
+        }
+    }
+
+    /// Ends the round: makes its changes durable, then lets events and replies out. Err: the memory must be dropped
+    /// and loaded again.
+    pub(crate) fn finish(&mut self, publish: &mut dyn Publish) -> Result<Option<RoundSize>, Fault> {
+        let changes = self.engine.take_changes();
+        let size = if changes.is_empty() { None } else { Some(self.commit(changes)?) };
+        for (tenant, events) in self.events.drain(..) {
+            publish.publish(&tenant, events);
+        }
+        for open in self.open.drain(..) {
+            // A client that went away has no use for its answer.
+            let _ = open.done.send(Delivery { outcomes: open.outcomes });
+        }
+        Ok(size)
+    }
+
+    fn commit(&mut self, changes: Changes) -> Result<RoundSize, Fault> {
+        let mut batch = Batch::default();
+        for (key, value) in changes.puts {
+            batch.put(Space::Header, key, value);
+        }
+        for key in changes.deletes {
+            batch.delete(Space::Header, key);
+        }
+        for id in &changes.dropped {
+            self.recent.forget(*id);
+            batch.delete(Space::Body, Bytes::copy_from_slice(&id.key()));
+        }
+        for (id, bytes) in changes.bodies {
+            self.recent.keep(id, bytes.clone());
+            batch.put(Space::Body, Bytes::copy_from_slice(&id.key()), bytes);
+        }
+        let size = RoundSize { records: batch.len(), bytes: batch.bytes() };
+        self.store.commit(batch)?;
+        Ok(size)
+    }
+
+    /// After a fault: everything unanswered gets it; the store is handed back to be closed or opened again.
+    pub(crate) fn abandon(mut self, fault: &Fault) -> (Box<dyn Store>, Waiters) {
+        for open in self.open.drain(..) {
+            let outcomes = open.outcomes.map(|all| all.iter().map(|_| Outcome::Fault(fault.clone())).collect());
+            let _ = open.done.send(Delivery { outcomes });
+        }
+        (self.store, self.waiters)
+    }
+
+    /// Goes on after a fault: who waited waits on; with a full disk only looks are served.
+    pub(crate) fn resume(&mut self, waiters: Waiters, full: Option<Fault>, clock: f64) {
+        self.waiters = waiters;
+        self.full = full;
+        self.waiters.look_at_all(clock);
+    }
+
+    /// Whether the disk takes writes again.
+    pub(crate) fn probe(&mut self, clock: f64) -> Result<bool, Fault> {
+        let mut batch = Batch::default();
+        batch.delete(Space::Header, vec![0_u8; PROBE_KEY_BYTES]);
+        match self.store.commit(batch) {
+            Ok(()) => {
+                self.full = None;
+                self.waiters.look_at_all(clock);
+                Ok(true)
+            }
+            Err(Fault::Full { .. }) => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// A probe writes about as much as a small round: a disk with room for less is still full.
+const PROBE_KEY_BYTES: usize = 4096;
+
+/// How much a round changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundSize {
+    pub(crate) records: usize,
+    pub(crate) bytes: usize,
+}
+
+fn is_empty_handed(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Done { reply: Ok(Reply::Jobs(jobs)), .. } => jobs.is_empty(),
+        Outcome::Done { reply: Ok(Reply::Keyspace(answer)), .. } => *answer == KeyAnswer::Nil,
+        _ => false,
+    }
+}
+
+/// Bodies written lately, the oldest dropped first.
+#[derive(Default)]
+struct Recent {
+    bodies: HashMap<BodyId, Bytes>,
+    order: VecDeque<BodyId>,
+    bytes: usize,
+}
+
+impl Recent {
+    fn get(&self, id: BodyId) -> Option<Bytes> {
+        self.bodies.get(&id).cloned()
+    }
+
+    fn keep(&mut self, id: BodyId, bytes: Bytes) {
+        self.bytes += bytes.len();
+        self.bodies.insert(id, bytes);
+        self.order.push_back(id);
+        while self.bytes > RECENT_BYTES_MAX || self.order.len() > 2 * self.bodies.len() + 1024 {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.forget(oldest);
+        }
+    }
+
+    fn forget(&mut self, id: BodyId) {
+        if let Some(bytes) = self.bodies.remove(&id) {
+            self.bytes -= bytes.len();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The handle to a shard: what connections hold. Requests go in, deliveries come back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+
+use haul_engine::{Call, Name};
+use haul_store::{Bodies, Fault};
+use tokio::sync::oneshot;
+
+use super::core::{Delivery, Outcome, Request};
+use super::thread::Counters;
+use crate::dialect::Texts;
+
+/// The shard's thread has ended: the server is stopping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+/// A shard, from outside. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Shard {
+    pub(super) requests: std::sync::mpsc::Sender<Request>,
+    pub(super) bodies: Arc<RwLock<Arc<dyn Bodies>>>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) stopping: Arc<AtomicBool>,
+}
+
+
+impl Shard {
+    /// Sends calls that are applied together; the answer comes when they are durable.
+    pub(crate) async fn ask(&self, calls: Vec<Call>, watched: Vec<(Name, Name, u64)>) -> Result<Delivery, Gone> {
+        self.send(calls, watched, None).await
+    }
+
+    /// Sends one call that waits for something to be there.
+    pub(crate) fn wait(&self, call: Call, seconds: f64) -> impl Future<Output = Result<Delivery, Gone>> + Send {
+        self.send(vec![call], Vec::new(), Some(seconds))
+    }
+
+    fn send(
+        &self,
+        calls: Vec<Call>,
+        watched: Vec<(Name, Name, u64)>,
+        wait: Option<f64>,
+    ) -> impl Future<Output = Result<Delivery, Gone>> + Send + use<> {
+        let (done, answer) = oneshot::channel();
+        let sent = self.requests.send(Request { calls, watched, wait, done });
+        async move {
+            sent.map_err(|_| Gone)?;
+            answer.await.map_err(|_| Gone)
+        }
+    }
+
+    /// Reads what bodies a reply still lacks.
+    pub(crate) async fn texts(&self, outcome: Outcome) -> Result<(Reply, Texts), Fault> {
+        match outcome {
+            Outcome::Fault(fault) => Err(fault),
+            Outcome::Done { reply, bodies } if bodies.missing.is_empty() => Ok((reply, Texts::new(bodies.found))),
+            Outcome::Done { reply, mut bodies } => {
+                let store = self.bodies();
+                let read = tokio::task::spawn_blocking(move || {
+                    for id in std::mem::take(&mut bodies.missing) {
+                        let body = store.get(&id.key())?.ok_or_else(|| Fault::Corrupt {
+                            what: format!("body {} of a job is missing; run haul doctor", id.0),
+                        })?;
+                        bodies.found.push((id, body));
+                    }
+                    drop(bodies.pin);
+                    Ok(bodies.found)
+                });
+                let found = read.await.map_err(|error| Fault::Retry { what: error.to_string() })??;
+                Ok((reply, Texts::new(found)))
+            }
+        }
+    }
+
+    fn bodies(&self) -> Arc<dyn Bodies> {
+        match self.bodies.read() {
+            Ok(bodies) => bodies.clone(),
+            Err(poisoned) => poisoned.into_inner().clone(),
+        }
+    }
+
+    /// Figures for `INFO` and metrics.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Asks the thread to finish what has arrived and end.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+}
+
+type Reply = Result<haul_engine::Reply, haul_engine::Refusal>;

@@ -1,0 +1,16 @@
+//! A shard: one engine, one store, one thread. It takes what has arrived, applies all of it, commits the changes as one
+//! batch, and only then lets replies and events out: a round.
+//!
+//! - `core`: a round, step by step; no threads, no clock.
+//! - `waiters`: blocked pops, and when to look again for them.
+//! - `thread`: the loop around the core.
+//! - `handle`: what the rest of the server holds: cheap to clone.
+
+mod core;
+mod handle;
+mod thread;
+mod waiters;
+
+pub(crate) use self::core::{Core, Delivery, Fetch, Outcome, Publish, Request};
+pub(crate) use handle::{Gone, Shard};
+pub(crate) use thread::{Counters, OpenStore, Settings, start};

@@ -1,0 +1,232 @@
+//! The loop around the core: gather, apply, commit, let out. Also what to do when the store fails.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use haul_store::{Bodies, Fault, Store};
+
+use super::core::{Core, Publish, Request};
+use super::handle::Shard;
+use crate::clock;
+
+/// Opens the store, at start and again after a fault.
+pub(crate) type OpenStore = Box<dyn FnMut() -> Result<Box<dyn Store>, Fault> + Send>;
+
+/// Bounds of a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// Commands gathered into one round at most.
+    pub(crate) round_calls_max: usize,
+    /// Bytes of data gathered into one round at most.
+    pub(crate) round_bytes_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { round_calls_max: 4096, round_bytes_max: 16 << 20 }
+    }
+}
+
+/// How often to look at the world without being asked: stop requests, a full disk.
+const IDLE_TICK: Duration = Duration::from_millis(250);
+/// Between attempts to open a store that failed.
+const REOPEN_PAUSE: Duration = Duration::from_millis(500);
+
+/// What the shard did; read by `INFO`.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) calls: AtomicU64,
+    pub(crate) rounds: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) records: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) commit_micros: AtomicU64,
+    pub(crate) faults: AtomicU64,
+    pub(crate) jobs: AtomicUsize,
+    pub(crate) waiting: AtomicUsize,
+    pub(crate) full: AtomicBool,
+    pub(crate) fsyncs: AtomicU64,
+    pub(crate) disk_bytes: AtomicU64,
+    pub(crate) log_bytes: AtomicU64,
+}
+
+/// Starts a shard's thread on a loaded core.
+pub(crate) fn start(
+    core: Core,
+    open: OpenStore,
+    settings: Settings,
+    publish: Box<dyn Publish + Send>,
+) -> std::io::Result<(Shard, std::thread::JoinHandle<Result<(), Fault>>)> {
+    let (requests, arrived) = std::sync::mpsc::channel();
+    let shard = Shard {
+        requests,
+        bodies: Arc::new(RwLock::new(core.bodies())),
+        counters: Arc::new(Counters::default()),
+        stopping: Arc::new(AtomicBool::new(false)),
+    };
+    let bodies = shard.bodies.clone();
+    let (counters, stopping) = (shard.counters.clone(), shard.stopping.clone());
+    let body = Loop { arrived, open, settings, publish, bodies, counters, stopping };
+    let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
+    Ok((shard, thread))
+}
+
+struct Loop {
+    arrived: Receiver<Request>,
+    open: OpenStore,
+    settings: Settings,
+    publish: Box<dyn Publish + Send>,
+    bodies: Arc<RwLock<Arc<dyn Bodies>>>,
+    counters: Arc<Counters>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Loop {
+    fn run(mut self, mut core: Core) -> Result<(), Fault> {
+        let mut last_look = 0.0;
+        loop {
+            let first = self.next(&core);
+            let clock = clock::now();
+            let stop = match first {
+                Ok(request) => {
+                    self.gather(&mut core, request, clock);
+                    false
+                }
+                Err(RecvTimeoutError::Timeout) => self.stopping.load(Ordering::Acquire),
+                Err(RecvTimeoutError::Disconnected) => true,
+            };
+            core.wake(clock);
+            let before = clock::instant();
+            match core.finish(&mut *self.publish) {
+                Ok(size) => self.count(size, before.elapsed()),
+                Err(fault) => core = self.recover(core, &fault)?,
+            }
+            if clock - last_look > IDLE_TICK.as_secs_f64() {
+                last_look = clock;
+                core = self.look_around(core, clock)?;
+            }
+            if stop {
+                return core.close();
+            }
+        }
+    }
+
+    /// The next request, or a time-out when something is due by itself.
+    fn next(&self, core: &Core) -> Result<Request, RecvTimeoutError> {
+        match self.arrived.try_recv() {
+            Ok(request) => return Ok(request),
+            Err(std::sync::mpsc::TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(std::sync::mpsc::TryRecvError::Empty) => {}
+        }
+        let wait = match core.next_wake() {
+            Some(wake) => Duration::from_secs_f64((wake - clock::now()).clamp(0.0, IDLE_TICK.as_secs_f64())),
+            None => IDLE_TICK,
+        };
+        self.arrived.recv_timeout(wait)
+    }
+
+    /// Applies what has arrived, within the bounds of a round.
+    fn gather(&self, core: &mut Core, first: Request, clock: f64) {
+        let (mut calls, mut bytes) = (0, 0);
+        let mut next = Some(first);
+        while let Some(request) = next {
+            calls += request.calls.len();
+            bytes += request.calls.iter().map(weight).sum::<usize>();
+            core.apply(request, clock);
+            if calls >= self.settings.round_calls_max || bytes >= self.settings.round_bytes_max {
+                break;
+            }
+            next = self.arrived.try_recv().ok();
+        }
+        self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
+    }
+
+    fn count(&self, size: Option<super::core::RoundSize>, took: Duration) {
+        self.counters.rounds.fetch_add(1, Ordering::Relaxed);
+        if let Some(size) = size {
+            self.counters.commits.fetch_add(1, Ordering::Relaxed);
+            self.counters.records.fetch_add(size.records as u64, Ordering::Relaxed);
+            self.counters.bytes.fetch_add(size.bytes as u64, Ordering::Relaxed);
+            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            self.counters.commit_micros.fetch_add(micros, Ordering::Relaxed);
+        }
+    }
+
+    /// Figures, and whether a full disk has room again.
+    fn look_around(&mut self, mut core: Core, clock: f64) -> Result<Core, Fault> {
+        if core.is_full() {
+            match core.probe(clock) {
+                Ok(true) => tracing::info!("the disk has room again: writes are served"),
+                Ok(false) => {}
+                Err(fault) => core = self.recover(core, &fault)?,
+            }
+        }
+        let stats = core.stats();
+        self.counters.full.store(core.is_full(), Ordering::Relaxed);
+        self.counters.jobs.store(core.engine().jobs(), Ordering::Relaxed);
+        self.counters.waiting.store(core.waiting(), Ordering::Relaxed);
+        self.counters.fsyncs.store(stats.fsyncs, Ordering::Relaxed);
+        self.counters.disk_bytes.store(stats.disk_bytes, Ordering::Relaxed);
+        self.counters.log_bytes.store(stats.log_bytes, Ordering::Relaxed);
+        Ok(core)
+    }
+
+    /// The store failed: everything unanswered is told to try again, the memory is dropped and loaded again.
+    fn recover(&mut self, core: Core, fault: &Fault) -> Result<Core, Fault> {
+        self.counters.faults.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(%fault, "a round could not be made durable: the state is loaded again from the store");
+        let (mut store, waiters) = core.abandon(fault);
+        let full = matches!(fault, Fault::Full { .. } | Fault::TooLarge { .. }).then(|| fault.clone());
+        loop {
+            if full.is_none() {
+                drop(store);
+                store = self.reopen()?;
+            }
+            match Core::load(store) {
+                Ok(mut core) => {
+                    if let Ok(mut bodies) = self.bodies.write() {
+                        *bodies = core.bodies();
+                    }
+                    let full = full.filter(|fault| matches!(fault, Fault::Full { .. }));
+                    core.resume(waiters, full, clock::now());
+                    return Ok(core);
+                }
+                Err(fault @ (Fault::Corrupt { .. } | Fault::Format { .. })) => return Err(fault),
+                Err(fault) => {
+                    tracing::error!(%fault, "the store could not be loaded; trying again");
+                    std::thread::sleep(REOPEN_PAUSE);
+                    store = self.reopen()?;
+                }
+            }
+        }
+    }
+
+    fn reopen(&mut self) -> Result<Box<dyn Store>, Fault> {
+        loop {
+            match (self.open)() {
+                Ok(store) => return Ok(store),
+                Err(fault @ (Fault::Corrupt { .. } | Fault::Format { .. })) => return Err(fault),
+                Err(fault) if self.stopping.load(Ordering::Acquire) => return Err(fault),
+                Err(fault) => {
+                    tracing::error!(%fault, "the store could not be opened; trying again");
+                    std::thread::sleep(REOPEN_PAUSE);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of data a call brings.
+fn weight(call: &haul_engine::Call) -> usize {
+    use haul_engine::Command;
+    match &call.command {
+        Command::Put(put) => put.data.as_ref().map_or(0, bytes::Bytes::len),
+        Command::PutMany(puts) => puts.iter().filter_map(|put| put.data.as_ref()).map(bytes::Bytes::len).sum(),
+        Command::Complete(complete) => complete.data.as_ref().map_or(0, bytes::Bytes::len),
+        Command::Heartbeat(beat) => beat.data.as_ref().map_or(0, bytes::Bytes::len),
+        Command::Fail(fail) => fail.message.len(),
+        _ => 0,
+    }
+}

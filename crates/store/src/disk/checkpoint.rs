@@ -1,0 +1,317 @@
+//! Checkpoints: a thread that writes the frozen layer to the base, makes the base durable, and only then
+//! deletes the log's segments that it contains. Writing the same records again is harmless, so a failed
+//! attempt is simply repeated, and a crash at any point is repaired by replaying the log.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::base::{Base, Mark, Write};
+use super::io::sync_folder;
+use super::pending::{Body, Layer};
+use super::records::Records;
+use super::segment;
+use crate::{Fault, Space};
+
+/// Bytes written to the base as one.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Free room asked for beyond the records themselves.
+const SPARE_BYTES: u64 = 16 << 20;
+/// How long a failed attempt rests if nobody asks.
+const REST: Duration = Duration::from_secs(1);
+
+/// The thread, and the desk between it and the store.
+pub(crate) struct Checkpointer {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Desk {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the frozen layer reaches up to; there is one exactly while this is set.
+    job: Option<Mark>,
+    /// The last segment that the base contains.
+    contained: u64,
+    attempts: u64,
+    failed: Option<Fault>,
+    /// Somebody waits: do not rest.
+    hurry: bool,
+    stop: bool,
+    /// The thread is gone, for whatever reason.
+    gone: bool,
+    counts: Counts,
+}
+
+/// What was done so far.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) checkpoints: u64,
+    pub(crate) failures: u64,
+    pub(crate) records: u64,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Checkpointer {
+    pub(crate) fn start(records: Arc<Records>, log: PathBuf) -> Result<Self, Fault> {
+        let desk = Arc::new(Desk::default());
+        let worker = Worker { desk: Arc::clone(&desk), records, log, broken: false };
+        let thread = thread::Builder::new().name("haul-checkpoint".to_owned()).spawn(move || worker.run());
+        let thread =
+            thread.map_err(|error| Fault::Retry { what: format!("could not start a thread: {error}") })?;
+        Ok(Self { desk, thread: Some(thread) })
+    }
+
+    /// Whether there is a frozen layer.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.desk.lock().job.is_some()
+    }
+
+    /// Hands over the layer that the caller has just frozen.
+    pub(crate) fn submit(&self, mark: Mark) {
+        self.desk.lock().job = Some(mark);
+        self.desk.changed.notify_all();
+    }
+
+    /// Waits for the frozen layer to be written, or for one attempt at it to fail.
+    pub(crate) fn wait(&self) -> Result<(), Fault> {
+        let mut state = self.desk.lock();
+        let before = state.attempts;
+        state.hurry = true;
+        self.desk.changed.notify_all();
+        while state.job.is_some() && state.attempts == before && !state.gone {
+            state = self.desk.wait(state);
+        }
+        match (&state.job, &state.failed) {
+            (None, _) => Ok(()),
+            (Some(_), Some(fault)) => Err(fault.clone()),
+            (Some(_), None) => Err(Fault::Retry { what: "the checkpoint thread is gone".to_owned() }),
+        }
+    }
+
+    /// The last segment that the base contains by this thread's work.
+    pub(crate) fn contained(&self) -> u64 {
+        self.desk.lock().contained
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.desk.lock().counts
+    }
+}
+
+impl Drop for Checkpointer {
+    /// Lets the attempt under way end; what is not written stays in the log.
+    fn drop(&mut self) {
+        self.desk.lock().stop = true;
+        self.desk.changed.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the checkpoint thread panicked");
+        }
+    }
+}
+
+struct Worker {
+    desk: Arc<Desk>,
+    records: Arc<Records>,
+    log: PathBuf,
+    /// A write to the base failed: fjall takes no more until it is opened again.
+    broken: bool,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.desk.lock().gone = true;
+        self.desk.changed.notify_all();
+    }
+}
+
+impl Worker {
+    fn run(mut self) {
+        while let Some(mark) = self.next() {
+            let result = self.attempt(mark);
+            let mut state = self.desk.lock();
+            state.attempts += 1;
+            state.hurry = false;
+            match result {
+                Ok(records) => {
+                    state.job = None;
+                    state.failed = None;
+                    state.contained = mark.segment;
+                    state.counts.checkpoints += 1;
+                    state.counts.records += records;
+                }
+                Err(fault) => {
+                    tracing::warn!(%fault, "a checkpoint failed and will be tried again; the log keeps everything");
+                    state.failed = Some(fault);
+                    state.counts.failures += 1;
+                }
+            }
+            drop(state);
+            self.desk.changed.notify_all();
+        }
+    }
+
+    /// Waits for something to do; after a failure rests first, unless somebody is waiting for it.
+    fn next(&self) -> Option<Mark> {
+        let mut state = self.desk.lock();
+        loop {
+            if state.stop {
+                return None;
+            }
+            match state.job {
+                Some(mark) if state.failed.is_none() || state.hurry => return Some(mark),
+                Some(mark) => {
+                    let rested = self.desk.changed.wait_timeout(state, REST);
+                    let (woken, timeout) = rested.unwrap_or_else(PoisonError::into_inner);
+                    state = woken;
+                    if timeout.timed_out() && !state.stop {
+                        return Some(mark);
+                    }
+                }
+                None => state = self.desk.wait(state),
+            }
+        }
+    }
+
+    fn attempt(&mut self, mark: Mark) -> Result<u64, Fault> {
+        let Some(layer) = self.records.pending().frozen.clone() else { return Ok(0) };
+        self.records.check_room(layer.bytes as u64 + SPARE_BYTES)?;
+        let mut result = self.write(&layer, mark);
+        if matches!(result, Err(Fault::Retry { .. })) {
+            // fjall may have failed earlier, in the background: once more with a fresh one.
+            self.broken = true;
+            result = self.write(&layer, mark);
+        }
+        self.broken = result.is_err();
+        let records = result?;
+        // Dropped outside the lock: it is large.
+        let frozen = self.records.pending_mut().frozen.take();
+        drop((frozen, layer));
+        delete_segments(&self.log, mark.segment);
+        Ok(records)
+    }
+
+    fn write(&mut self, layer: &Layer, mark: Mark) -> Result<u64, Fault> {
+        if self.broken {
+            self.records.reopen_base()?;
+            self.broken = false;
+        }
+        let base = self.records.base();
+        let base = base.get()?;
+        let mut writer = Writer { base, write: base.write(), records: 0 };
+        for (key, value) in sorted(layer.headers.iter()) {
+            match value {
+                Some(value) => writer.put(Space::Header, key, value)?,
+                None => writer.delete(Space::Header, key)?,
+            }
+        }
+        for (key, body) in sorted(layer.bodies.iter()) {
+            match body {
+                Body::Here(value) => writer.put(Space::Body, key, value)?,
+                Body::Gone(by) => {
+                    self.haunt(base, key, *by)?;
+                    writer.delete(Space::Body, key)?;
+                }
+            }
+        }
+        let Writer { mut write, records, .. } = writer;
+        base.set_mark(&mut write, mark);
+        base.commit(write)?;
+        base.persist()?;
+        Ok(records)
+    }
+
+    /// Keeps a body that goes from the base for the pins that may still ask for it.
+    fn haunt(&self, base: &Base, key: &Bytes, by: u64) -> Result<(), Fault> {
+        if by > self.records.pins().oldest()
+            && let Some(value) = base.get(Space::Body, key)?
+        {
+            self.records.pending_mut().haunt(key, by, value);
+        }
+        Ok(())
+    }
+}
+
+/// Sorted writes are cheaper for a tree than those in a hash's order.
+fn sorted<'a, V>(entries: impl Iterator<Item = (&'a Bytes, &'a V)>) -> Vec<(&'a Bytes, &'a V)> {
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    entries
+}
+
+/// Writes to the base in chunks.
+struct Writer<'a> {
+    base: &'a Base,
+    write: Write,
+    records: u64,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, space: Space, key: &Bytes, value: &Bytes) -> Result<(), Fault> {
+        self.base.put(&mut self.write, space, key, value);
+        self.count()
+    }
+
+    /// Only what is there: most of what is deleted was put since the last checkpoint.
+    fn delete(&mut self, space: Space, key: &Bytes) -> Result<(), Fault> {
+        if !self.base.contains(space, key)? {
+            return Ok(());
+        }
+        self.base.delete(&mut self.write, space, key);
+        self.count()
+    }
+
+    fn count(&mut self) -> Result<(), Fault> {
+        self.records += 1;
+        if self.write.bytes() < CHUNK_BYTES {
+            return Ok(());
+        }
+        let full = std::mem::replace(&mut self.write, self.base.write());
+        self.base.commit(full)
+    }
+}
+
+/// Deletes the segments before `last`, the last one that the base contains. That one stays as a witness:
+/// should the base lose its newest records (fjall cuts a journal off where it cannot read on), its mark
+/// falls back, and the start either replays the witness or misses the segments before it and says so.
+/// One that cannot be deleted is left for the next start.
+fn delete_segments(log: &Path, last: u64) {
+    let deleted = fs::read_dir(log).and_then(|entries| {
+        for entry in entries {
+            let entry = entry?;
+            let number = segment::number(&entry.file_name().to_string_lossy());
+            if number.is_some_and(|number| number < last) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        sync_folder(log)
+    });
+    if let Err(error) = deleted {
+        report(log, &error);
+    }
+}
+
+fn report(log: &Path, error: &io::Error) {
+    tracing::warn!(folder = %log.display(), %error, "could not delete log segments that are done with");
+}

@@ -1,0 +1,208 @@
+//! The log's writing side: frames appended to preallocated segments. A segment is sealed when it is
+//! full, and deleted when the base contains it. Nothing is ever written behind a frame that is not
+//! whole: after a failed write the segment is cut back to the last whole frame.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::frame::{self, Label};
+use super::io::{Io, is_full, sync_folder, write_all_at};
+use super::segment;
+use crate::{Batch, Fault};
+
+/// A frame's buffer larger than this is given back after use.
+const BUFFER_KEPT_BYTES: usize = 4 << 20;
+
+/// A segment that is no longer written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) number: u64,
+    /// The last batch in it.
+    pub(crate) sequence: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The segment that is written to.
+struct Current {
+    number: u64,
+    salt: u64,
+    path: PathBuf,
+    file: Arc<File>,
+    /// Where the next frame goes.
+    end: u64,
+    /// Bytes reserved on disk.
+    reserved: u64,
+}
+
+/// The log of one store.
+pub(crate) struct Log {
+    folder: PathBuf,
+    io: Arc<dyn Io>,
+    segment_bytes: u64,
+    sealed: VecDeque<Sealed>,
+    current: Option<Current>,
+    next_number: u64,
+    /// The last batch appended.
+    sequence: u64,
+    buffer: Vec<u8>,
+}
+
+/// Where a log continues.
+pub(crate) struct Position {
+    pub(crate) sealed: VecDeque<Sealed>,
+    /// The last segment's number, whether it still exists or not.
+    pub(crate) number: u64,
+    /// The last batch's number.
+    pub(crate) sequence: u64,
+}
+
+impl Log {
+    pub(crate) fn new(folder: PathBuf, io: Arc<dyn Io>, segment_bytes: u64, position: Position) -> Self {
+        Self {
+            folder,
+            io,
+            segment_bytes,
+            sealed: position.sealed,
+            current: None,
+            next_number: position.number + 1,
+            sequence: position.sequence,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The last batch's number.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Bytes in all segments.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sealed_bytes() + self.current.as_ref().map_or(0, |current| current.end)
+    }
+
+    pub(crate) fn sealed_bytes(&self) -> u64 {
+        self.sealed.iter().map(|sealed| sealed.bytes).sum()
+    }
+
+    pub(crate) fn sealed_count(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// The newest sealed segment.
+    pub(crate) fn last_sealed(&self) -> Option<Sealed> {
+        self.sealed.back().copied()
+    }
+
+    /// The file that is written to.
+    pub(crate) fn file(&self) -> Option<Arc<File>> {
+        self.current.as_ref().map(|current| Arc::clone(&current.file))
+    }
+
+    /// Whether the next frame needs a new segment.
+    pub(crate) fn needs_segment(&self, frame_bytes: u64) -> bool {
+        self.current.as_ref().is_none_or(|current| {
+            let empty = current.end == segment::HEADER_BYTES as u64;
+            !empty && current.end + frame_bytes > self.segment_bytes
+        })
+    }
+
+    /// Ends the current segment. It must have been synced: a segment after it says that it is whole.
+    pub(crate) fn seal(&mut self) {
+        let Some(current) = self.current.take() else { return };
+        // Gives the unused reservation back; if that fails, the rest is zeros, which say the same.
+        if let Err(error) = current.file.set_len(current.end) {
+            tracing::warn!(segment = %current.path.display(), %error, "could not trim a log segment");
+        }
+        self.sealed.push_back(Sealed { number: current.number, sequence: self.sequence, bytes: current.end });
+    }
+
+    /// Starts a segment with room for at least `frame_bytes`. `Full` leaves no trace.
+    pub(crate) fn start_segment(&mut self, frame_bytes: u64) -> Result<(), Fault> {
+        let header = segment::Header {
+            number: self.next_number,
+            salt: RandomState::new().build_hasher().finish(),
+            first: self.sequence + 1,
+        };
+        let path = segment::path(&self.folder, header.number);
+        let reserved = self.segment_bytes.max(segment::HEADER_BYTES as u64 + frame_bytes);
+        match create(self.io.as_ref(), &self.folder, &path, (&header, reserved)) {
+            Ok(file) => {
+                let file = Arc::new(file);
+                let end = segment::HEADER_BYTES as u64;
+                let (number, salt) = (header.number, header.salt);
+                self.current = Some(Current { number, salt, path, file, end, reserved });
+                self.next_number += 1;
+                Ok(())
+            }
+            Err(error) => {
+                let removed = fs::remove_file(&path);
+                let gone =
+                    removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+                Err(write_fault(&path, "start a log segment", &error, gone))
+            }
+        }
+    }
+
+    /// Appends the batch as the next one, without syncing it. On `Full` the log is as before.
+    pub(crate) fn append(&mut self, batch: &Batch, durable: u64) -> Result<(), Fault> {
+        let Some(current) = &mut self.current else {
+            return Err(Fault::Retry { what: "the log has no open segment".to_owned() });
+        };
+        let label = Label { sequence: self.sequence + 1, durable };
+        frame::encode(&mut self.buffer, current.salt, label, batch);
+        let written = write_all_at(self.io.as_ref(), &current.file, &self.buffer, current.end);
+        let length = self.buffer.len() as u64;
+        if self.buffer.capacity() > BUFFER_KEPT_BYTES {
+            self.buffer = Vec::new();
+        }
+        if let Err(error) = written {
+            let rewound = current.rewind(self.io.as_ref());
+            return Err(write_fault(&current.path, "append to the log", &error, rewound));
+        }
+        current.end += length;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    /// Strikes the segments off that the base contains.
+    pub(crate) fn forget(&mut self, through: u64) {
+        while self.sealed.front().is_some_and(|sealed| sealed.number <= through) {
+            self.sealed.pop_front();
+        }
+    }
+}
+
+impl Current {
+    /// Cuts off what a failed write left behind. The reservation is renewed if it can be; if not, the
+    /// segment grows as it is written.
+    fn rewind(&mut self, io: &dyn Io) -> bool {
+        if let Err(error) = self.file.set_len(self.end) {
+            tracing::error!(segment = %self.path.display(), offset = self.end, %error, "could not cut off a failed write");
+            return false;
+        }
+        if io.allocate(&self.file, self.reserved).is_err() {
+            self.reserved = self.end;
+        }
+        true
+    }
+}
+
+fn create(io: &dyn Io, folder: &Path, path: &Path, segment: (&segment::Header, u64)) -> io::Result<File> {
+    let (header, reserved) = segment;
+    let file = File::options().read(true).write(true).create_new(true).open(path)?;
+    io.allocate(&file, reserved)?;
+    write_all_at(io, &file, &header.encode(), 0)?;
+    file.sync_all()?;
+    sync_folder(folder)?;
+    Ok(file)
+}
+
+/// `clean`: the log is as it was before the failed write.
+fn write_fault(path: &Path, act: &str, error: &io::Error, clean: bool) -> Fault {
+    let what = format!("{}: could not {act}: {error}", path.display());
+    if is_full(error) && clean { Fault::Full { what } } else { Fault::Retry { what } }
+}

@@ -1,0 +1,344 @@
+//! The disk store: a round log in front of fjall (the base). A commit appends one frame to the log and
+//! syncs it: that is all it waits for. What has not reached the base is also held in memory, and a
+//! background checkpoint moves the survivors over. The map:
+//!
+//! - `folder`: the lock and the format; `io`: file operations that tests can make fail;
+//! - `segment`, `frame`: the log's bytes; `log`: writing it; `replay`: reading it at start-up;
+//! - `sync`: syncing by interval; `pending`: the memory; `base`: fjall; `records`: memory over base;
+//! - `checkpoint`: from memory to base.
+
+mod base;
+mod checkpoint;
+mod folder;
+mod frame;
+mod io;
+mod log;
+mod pending;
+mod records;
+mod replay;
+mod segment;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::base::Mark;
+use self::checkpoint::Checkpointer;
+use self::folder::Folder;
+use self::io::{Io, RealIo};
+use self::log::Log;
+use self::records::{BaseSettings, Records};
+use self::replay::Replay;
+use self::sync::Syncer;
+use crate::{Batch, Bodies, EachHeader, Fault, Stats, Store};
+
+/// More sealed segments than this start a checkpoint, however small they are.
+const SEALED_COUNT_MAX: usize = 64;
+
+/// How fast a log that is almost full takes batches.
+const PACE_BYTES_PER_SECOND: u64 = 16 << 20;
+/// The most that one batch is delayed for it.
+const PACE_MAX: Duration = Duration::from_millis(100);
+
+/// When a commit may return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When the batch is on the disk: an acknowledged batch survives a power cut.
+    Always,
+    /// When the operating system has the batch; the log is synced every so often. An acknowledged batch
+    /// survives a crash of the process, but a power cut may take the batches of the last interval (always
+    /// the newest ones, never some from the middle).
+    Interval(Duration),
+}
+
+/// How to open a [`DiskStore`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// The data folder. It is created if it is missing.
+    pub path: PathBuf,
+    /// When a commit may return.
+    pub durability: Durability,
+    /// For a look at the data: commits are refused, and the log is left exactly as it is. The base is still
+    /// opened as usual (fjall has no other way), so it may tidy up its own files, and the folder is locked.
+    pub read_only: bool,
+    /// The size of a log segment.
+    pub segment_bytes: u64,
+    /// Sealed segments of this size in all start a checkpoint. Larger: more records cancel out before they
+    /// reach the base, more memory, a longer start.
+    pub checkpoint_bytes: u64,
+    /// The most the log may hold; a commit waits for a checkpoint rather than exceed it. Also the bound on
+    /// the records held in memory.
+    pub log_bytes_max: u64,
+    /// The base's block cache.
+    pub cache_bytes: u64,
+}
+
+impl DiskOptions {
+    /// The defaults for a folder.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            durability: Durability::Always,
+            read_only: false,
+            segment_bytes: 32 << 20,
+            checkpoint_bytes: 128 << 20,
+            log_bytes_max: 384 << 20,
+            cache_bytes: 64 << 20,
+        }
+    }
+}
+
+/// A store in a folder on this machine.
+pub struct DiskStore {
+    options: DiskOptions,
+    io: Arc<dyn Io>,
+    log: Log,
+    /// The last batch known to be durable (with an interval, the syncer knows more).
+    durable: u64,
+    poisoned: Option<Fault>,
+    stats: Stats,
+    checkpointer: Option<Checkpointer>,
+    syncer: Option<Syncer>,
+    records: Arc<Records>,
+    /// Last: the lock goes when everything else is closed.
+    _folder: Folder,
+}
+
+impl DiskStore {
+    /// Locks and opens the folder and replays the log.
+    pub fn open(options: DiskOptions) -> Result<Self, Fault> {
+        Self::open_with(options, Arc::new(RealIo))
+    }
+
+    fn open_with(options: DiskOptions, io: Arc<dyn Io>) -> Result<Self, Fault> {
+        let folder = Folder::open(&options.path, options.read_only)?;
+        if !options.read_only {
+            create_log_folder(&folder)?;
+        }
+        let settings =
+            BaseSettings { path: folder.base(), cache_bytes: options.cache_bytes, io: Arc::clone(&io) };
+        let records = Arc::new(Records::open(settings)?);
+        let mark = records.base().get()?.mark()?;
+        let replay = Replay { folder: &folder.log(), io: io.as_ref(), mark, read_only: options.read_only };
+        let position = replay.run(&mut |sequence, batch| records.apply(sequence, batch))?;
+        records.pins().advance(position.sequence);
+        let durable = position.sequence;
+        let log = Log::new(folder.log(), Arc::clone(&io), options.segment_bytes, position);
+        let (checkpointer, syncer) = match options.durability {
+            _ if options.read_only => (None, None),
+            Durability::Always => (Some(Checkpointer::start(Arc::clone(&records), folder.log())?), None),
+            Durability::Interval(every) => (
+                Some(Checkpointer::start(Arc::clone(&records), folder.log())?),
+                Some(Syncer::start(Arc::clone(&io), every, durable)?),
+            ),
+        };
+        let stats = Stats::default();
+        let poisoned = None;
+        Ok(Self {
+            options,
+            io,
+            log,
+            durable,
+            poisoned,
+            stats,
+            checkpointer,
+            syncer,
+            records,
+            _folder: folder,
+        })
+    }
+
+    fn try_commit(&mut self, batch: Batch) -> Result<(), Fault> {
+        let bytes = frame::frame_bytes(&batch) as u64;
+        self.make_room(bytes)?;
+        if self.log.needs_segment(bytes) {
+            self.seal()?;
+            self.log.start_segment(bytes)?;
+        }
+        self.log.append(&batch, self.durable())?;
+        match &self.syncer {
+            Some(syncer) => syncer.wrote(self.log.file(), self.log.sequence())?,
+            None => self.sync()?,
+        }
+        self.records.apply(self.log.sequence(), batch);
+        self.stats.commits += 1;
+        self.stats.bytes_written += bytes;
+        self.checkpoint_if_due();
+        Ok(())
+    }
+
+    /// Waits until the log has room for the frame. One that is larger than all of the log may be is let
+    /// into an empty one.
+    fn make_room(&mut self, bytes: u64) -> Result<(), Fault> {
+        self.forget_contained();
+        let wait = pace(bytes, self.log.bytes(), self.options.log_bytes_max);
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
+        }
+        let mut stalled = false;
+        while self.log.bytes() > 0 && self.log.bytes() + bytes > self.options.log_bytes_max {
+            if !stalled {
+                self.stats.stalls += 1;
+                stalled = true;
+            }
+            self.seal()?;
+            self.checkpoint();
+            self.wait_for_checkpoint()?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_checkpoint(&mut self) -> Result<(), Fault> {
+        self.checkpointer.as_ref().map_or(Ok(()), Checkpointer::wait)?;
+        self.forget_contained();
+        Ok(())
+    }
+
+    fn forget_contained(&mut self) {
+        let contained = self.checkpointer.as_ref().map_or(0, Checkpointer::contained);
+        self.log.forget(contained);
+    }
+
+    fn checkpoint_if_due(&mut self) {
+        let bytes = self.log.sealed_bytes();
+        if bytes >= self.options.checkpoint_bytes || self.log.sealed_count() > SEALED_COUNT_MAX {
+            self.forget_contained();
+            self.checkpoint();
+        }
+    }
+
+    /// Starts a checkpoint of all sealed segments, unless one is under way. The layer may also hold batches
+    /// of the current segment: writing them early is harmless, they are replayed over it.
+    fn checkpoint(&self) {
+        let Some(checkpointer) = &self.checkpointer else { return };
+        let Some(last) = self.log.last_sealed() else { return };
+        if !checkpointer.is_busy() && last.number > checkpointer.contained() {
+            self.records.pending_mut().freeze();
+            checkpointer.submit(Mark { segment: last.number, sequence: last.sequence });
+        }
+    }
+
+    /// Ends the current segment, synced.
+    fn seal(&mut self) -> Result<(), Fault> {
+        if self.durable() < self.log.sequence() {
+            self.sync()?;
+        }
+        self.log.seal();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Fault> {
+        let Some(file) = self.log.file() else { return Ok(()) };
+        self.stats.fsyncs += 1;
+        let synced = self.io.sync(&file);
+        synced.map_err(|error| Fault::Retry { what: format!("could not sync the log: {error}") })?;
+        self.durable = self.log.sequence();
+        if let Some(syncer) = &self.syncer {
+            syncer.synced(self.durable);
+        }
+        Ok(())
+    }
+
+    fn durable(&self) -> u64 {
+        self.syncer.as_ref().map_or(self.durable, Syncer::durable)
+    }
+
+    /// Writes everything to the base.
+    fn flush(&mut self) -> Result<(), Fault> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.seal()?;
+        // At most two: one that was under way, and the rest.
+        while self.log.bytes() > 0 {
+            self.checkpoint();
+            self.wait_for_checkpoint()?;
+        }
+        Ok(())
+    }
+}
+
+impl Store for DiskStore {
+    fn load(&mut self, each: EachHeader<'_>) -> Result<(), Fault> {
+        self.records.load(each)
+    }
+
+    fn commit(&mut self, batch: Batch) -> Result<(), Fault> {
+        debug_assert!(batch.is_consistent(), "a key is both put and deleted in one batch");
+        if self.options.read_only {
+            return Err(Fault::ReadOnly);
+        }
+        if let Some(fault) = &self.poisoned {
+            return Err(fault.clone());
+        }
+        batch.check()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let result = self.try_commit(batch);
+        if let Err(fault) = &result
+            && !matches!(fault, Fault::Full { .. })
+        {
+            self.poisoned = Some(fault.clone());
+        }
+        result
+    }
+
+    fn bodies(&self) -> Arc<dyn Bodies> {
+        Arc::clone(&self.records) as Arc<dyn Bodies>
+    }
+
+    fn stats(&self) -> Stats {
+        let counts = self.checkpointer.as_ref().map(Checkpointer::counts).unwrap_or_default();
+        let log_bytes = self.log.bytes();
+        let base_bytes = self.records.base().get().map_or(0, base::Base::disk_bytes);
+        Stats {
+            fsyncs: self.stats.fsyncs + self.syncer.as_ref().map_or(0, Syncer::fsyncs),
+            log_bytes,
+            disk_bytes: log_bytes + base_bytes,
+            pending_bytes: self.records.pending().bytes() as u64,
+            checkpoints: counts.checkpoints,
+            checkpoint_failures: counts.failures,
+            records_checkpointed: counts.records,
+            ..self.stats
+        }
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), Fault> {
+        match self.poisoned.take() {
+            Some(fault) => Err(fault),
+            None => self.flush(),
+        }
+    }
+}
+
+impl Drop for DiskStore {
+    /// Ends the threads, then closes the base, which readers may otherwise keep open.
+    fn drop(&mut self) {
+        self.syncer = None;
+        self.checkpointer = None;
+        self.records.shut();
+    }
+}
+
+/// How long a frame waits: past half of its limit the log takes them more slowly, the fuller the more, so
+/// that a base that cannot keep up shows as many small delays and not as one long halt.
+fn pace(frame_bytes: u64, log_bytes: u64, log_bytes_max: u64) -> Duration {
+    let half = log_bytes_max / 2;
+    let over = log_bytes.saturating_sub(half).min(half);
+    let full = frame_bytes.saturating_mul(1_000_000) / PACE_BYTES_PER_SECOND;
+    let micros = full.saturating_mul(over) / half.max(1);
+    Duration::from_micros(micros).min(PACE_MAX)
+}
+
+fn create_log_folder(folder: &Folder) -> Result<(), Fault> {
+    let created = std::fs::create_dir_all(folder.log()).and_then(|()| io::sync_folder(folder.path()));
+    created.map_err(|error| unusable(folder.path(), &error))
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> Fault {
+    Fault::Unusable { path: path.to_owned(), what: error.to_string() }
+}

@@ -1,0 +1,146 @@
+//! All records as readers see them: what is pending in memory, over the base. Shared by the store, the
+//! checkpoint and the readers of bodies.
+//!
+//! Locks are taken in this order: the base, what is pending, the pins.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use bytes::Bytes;
+use hashbrown::HashSet;
+
+use super::base::Base;
+use super::io::Io;
+use super::pending::{Looked, Pending};
+use crate::pins::Pins;
+use crate::{Batch, Bodies, EachHeader, EachKey, Fault, Pin, Space};
+
+/// How to open the base, the first time and again.
+pub(crate) struct BaseSettings {
+    pub(crate) path: PathBuf,
+    pub(crate) cache_bytes: u64,
+    pub(crate) io: Arc<dyn Io>,
+}
+
+/// Pending records over the base.
+pub(crate) struct Records {
+    settings: BaseSettings,
+    /// None while it could not be reopened, and after the store was closed.
+    base: RwLock<Option<Base>>,
+    pending: RwLock<Pending>,
+    pins: Arc<Pins>,
+}
+
+/// The base, kept open as long as this lives.
+pub(crate) struct OpenBase<'a>(RwLockReadGuard<'a, Option<Base>>);
+
+impl OpenBase<'_> {
+    pub(crate) fn get(&self) -> Result<&Base, Fault> {
+        self.0.as_ref().ok_or_else(|| Fault::Retry { what: "the store is not open".to_owned() })
+    }
+}
+
+impl Records {
+    pub(crate) fn open(settings: BaseSettings) -> Result<Self, Fault> {
+        let base = Base::open(&settings.path, settings.cache_bytes, Arc::clone(&settings.io))?;
+        let base = RwLock::new(Some(base));
+        Ok(Self { settings, base, pending: RwLock::default(), pins: Arc::default() })
+    }
+
+    pub(crate) fn base(&self) -> OpenBase<'_> {
+        OpenBase(self.base.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn pending(&self) -> RwLockReadGuard<'_, Pending> {
+        self.pending.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn pending_mut(&self) -> RwLockWriteGuard<'_, Pending> {
+        self.pending.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn pins(&self) -> &Arc<Pins> {
+        &self.pins
+    }
+
+    /// Makes a durable batch visible.
+    pub(crate) fn apply(&self, sequence: u64, batch: Batch) {
+        let mut pending = self.pending_mut();
+        let oldest = self.pins.advance(sequence);
+        pending.apply(sequence, batch, oldest);
+    }
+
+    /// Fails with `Full` if the disk has no room for `bytes` more in the base. Asked before a checkpoint,
+    /// because fjall refuses everything once a write has failed.
+    pub(crate) fn check_room(&self, bytes: u64) -> Result<(), Fault> {
+        let path = &self.settings.path;
+        let available = self.settings.io.available(path).unwrap_or(u64::MAX);
+        if available >= bytes {
+            return Ok(());
+        }
+        let what = format!("{}: a checkpoint needs {bytes} bytes, {available} are free", path.display());
+        Err(Fault::Full { what })
+    }
+
+    /// Closes the base and opens it again: what it takes after fjall has failed a write.
+    pub(crate) fn reopen_base(&self) -> Result<(), Fault> {
+        let mut base = self.base.write().unwrap_or_else(PoisonError::into_inner);
+        drop(base.take());
+        let settings = &self.settings;
+        *base = Some(Base::open(&settings.path, settings.cache_bytes, Arc::clone(&settings.io))?);
+        Ok(())
+    }
+
+    /// Closes the base for good, so that another store may open it. Readers fail from now on.
+    pub(crate) fn shut(&self) {
+        drop(self.base.write().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Every header. No commit may run meanwhile.
+    pub(crate) fn load(&self, each: EachHeader<'_>) -> Result<(), Fault> {
+        let base = self.base();
+        let pending = self.pending();
+        let mut scan = base.get()?.scan(Space::Header);
+        while let Some(record) = scan.record() {
+            let (key, value) = record?;
+            if !pending.covers_header(&key) {
+                each(&key, &value)?;
+            }
+        }
+        pending.headers().try_for_each(|(key, value)| each(key, value))
+    }
+}
+
+impl Bodies for Records {
+    fn pin(&self) -> Pin {
+        self.pins.pin()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+        match self.pending().look(key, self.pins.oldest()) {
+            Looked::Found(value) => return Ok(Some(value)),
+            Looked::Gone => return Ok(None),
+            Looked::Below => {}
+        }
+        let found = self.base().get()?.get(Space::Body, key)?;
+        // Not there: a checkpoint may just have taken it from the base and left a ghost.
+        Ok(found.or_else(|| self.pending().ghost(key, self.pins.oldest())))
+    }
+
+    fn keys(&self, each: EachKey<'_>) -> Result<(), Fault> {
+        let base = self.base();
+        // A commit must not wait for the whole pass: the pending keys are copied (a count each).
+        let pending = self.pending();
+        let mut scan = base.get()?.scan(Space::Body);
+        let covered: HashSet<Bytes> = pending.covered_bodies().cloned().collect();
+        let added: Vec<Bytes> = pending.body_keys().cloned().collect();
+        drop(pending);
+        while let Some(key) = scan.key() {
+            let key = key?;
+            if !covered.contains(&key) {
+                each(&key)?;
+            }
+        }
+        added.iter().try_for_each(|key| each(key))
+    }
+}

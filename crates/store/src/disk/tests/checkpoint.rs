@@ -1,0 +1,174 @@
+//! Checkpoints: what survives reaches the base, what cancels out does not, pins are honoured.
+
+use super::*;
+
+#[test]
+fn what_is_put_and_deleted_between_checkpoints_never_reaches_the_base() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    for at in 0..1000 {
+        let mut batch = put(format!("key{at}"), "1");
+        batch.put(Space::Body, format!("key{at}"), "body");
+        store.commit(batch).unwrap();
+        if at % 10 != 0 {
+            let mut batch = Batch::default();
+            batch.delete(Space::Header, format!("key{at}"));
+            batch.delete(Space::Body, format!("key{at}"));
+            store.commit(batch).unwrap();
+        }
+    }
+    store.flush().unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.checkpoints, stats.records_checkpointed), (1, 200));
+    assert_eq!((stats.log_bytes, stats.pending_bytes), (0, 0));
+    assert_eq!(keys(&mut store).len(), 100);
+}
+
+#[test]
+fn the_log_is_bounded_and_its_segments_are_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(small(folder.path())).unwrap();
+    for at in 0..2000 {
+        store.commit(put(format!("key{:02}", at % 50), format!("{at}").repeat(60))).unwrap();
+        assert!(store.stats().log_bytes <= 64 << 10);
+    }
+    assert!(store.stats().checkpoints >= 3);
+    assert!(segments(folder.path()).len() < 20);
+    drop(store);
+    let mut store = DiskStore::open(small(folder.path())).unwrap();
+    let all = headers(&mut store);
+    assert_eq!(all.len(), 50);
+    assert_eq!(all[49].1, "1999".repeat(60));
+}
+
+#[test]
+fn a_batch_larger_than_the_log_may_be_is_still_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(small(folder.path())).unwrap();
+    for at in 0..3 {
+        store.commit(put(format!("key{at}"), "x".repeat(100 << 10))).unwrap();
+        store.commit(put(format!("small{at}"), "x")).unwrap();
+    }
+    assert!(store.stats().stalls > 0);
+    drop(store);
+    assert_eq!(keys(&mut DiskStore::open(small(folder.path())).unwrap()).len(), 6);
+}
+
+#[test]
+fn segments_that_the_base_contains_are_not_replayed() {
+    // A crash between the checkpoint and the deletion of its segments leaves them behind.
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    store.commit(put("a", "1")).unwrap();
+    let first = segments(folder.path());
+    let bytes = fs::read(&first[0]).unwrap();
+    store.flush().unwrap();
+    store.commit(put("a", "2")).unwrap();
+    store.flush().unwrap();
+    drop(store);
+    let last = segments(folder.path());
+    assert!(last.len() == 1 && last != first);
+    fs::write(&first[0], bytes).unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    assert_eq!(headers(&mut store), [("a".to_owned(), "2".to_owned())]);
+    assert_eq!(segments(folder.path()), last);
+}
+
+#[test]
+fn a_pinned_body_outlives_a_checkpoint_of_its_deletion() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    let mut batch = Batch::default();
+    batch.put(Space::Body, "in the base", "1");
+    store.commit(batch).unwrap();
+    store.flush().unwrap();
+    let mut batch = Batch::default();
+    batch.put(Space::Body, "in memory", "2");
+    store.commit(batch).unwrap();
+    let bodies = store.bodies();
+    let pin = bodies.pin();
+    let mut batch = Batch::default();
+    batch.delete(Space::Body, "in the base");
+    batch.delete(Space::Body, "in memory");
+    store.commit(batch).unwrap();
+    store.flush().unwrap();
+    assert_eq!(bodies.get(b"in the base").unwrap(), Some("1".into()));
+    assert_eq!(bodies.get(b"in memory").unwrap(), Some("2".into()));
+    drop(pin);
+    assert_eq!(bodies.get(b"in the base").unwrap(), None);
+    assert_eq!(bodies.get(b"in memory").unwrap(), None);
+    let mut listed = 0;
+    let counted = bodies.keys(&mut |_| {
+        listed += 1;
+        Ok(())
+    });
+    counted.unwrap();
+    assert_eq!(listed, 0);
+}
+
+#[test]
+fn readers_and_commits_go_on_during_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(small(folder.path())).unwrap();
+    let mut batch = Batch::default();
+    batch.put(Space::Body, "constant", "here");
+    store.commit(batch).unwrap();
+    let bodies = store.bodies();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                assert_eq!(bodies.get(b"constant").unwrap(), Some("here".into()));
+            }
+        });
+        // Pinned bodies that are deleted at once, checked by a third thread.
+        let (sender, receiver) = std::sync::mpsc::channel::<(crate::Pin, String)>();
+        scope.spawn(|| {
+            for (pin, key) in receiver {
+                assert!(bodies.get(key.as_bytes()).unwrap().is_some(), "{key} was pinned");
+                drop(pin);
+            }
+        });
+        for at in 0..1500 {
+            let mut batch = Batch::default();
+            batch.put(Space::Body, format!("body{at}"), "x".repeat(200));
+            if at >= 20 {
+                let key = format!("body{}", at - 20);
+                sender.send((bodies.pin(), key.clone())).unwrap();
+                batch.delete(Space::Body, key);
+            }
+            store.commit(batch).unwrap();
+        }
+        drop(sender);
+        stop.store(true, Ordering::SeqCst);
+    });
+    assert!(store.stats().checkpoints > 3);
+    let mut listed = 0;
+    let counted = bodies.keys(&mut |_| {
+        listed += 1;
+        Ok(())
+    });
+    counted.unwrap();
+    assert_eq!(listed, 21);
+}
+
+#[test]
+fn a_reader_that_outlives_the_store_fails_and_blocks_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(small(folder.path())).unwrap();
+    store.commit(put("a", "1")).unwrap();
+    let bodies = store.bodies();
+    drop(store);
+    assert!(matches!(bodies.get(b"a"), Err(Fault::Retry { .. })));
+    DiskStore::open(small(folder.path())).unwrap();
+}
+
+#[test]
+fn past_half_of_its_limit_the_log_slows_down() {
+    let (frame, max) = (1 << 20, 400 << 20);
+    assert_eq!(pace(frame, 200 << 20, max), Duration::ZERO);
+    assert_eq!(pace(frame, 300 << 20, max), Duration::from_micros(31_250));
+    assert_eq!(pace(frame, 400 << 20, max), Duration::from_micros(62_500));
+    assert_eq!(pace(64 << 20, 900 << 20, max), PACE_MAX);
+    assert_eq!(pace(100, 0, 0), Duration::ZERO);
+}
