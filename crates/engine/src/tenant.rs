@@ -184,6 +184,17 @@ impl Indexes {
         self.enter(cx, job, Place::Work, Job::work_score(job.priority, entered_at));
     }
 
+    /// A lock gets a new end; the job stays the holder of whatever it holds.
+    pub(crate) fn relock(&mut self, cx: &mut Cx<'_>, job: &mut Job, ends_at: f64) {
+        let unthrottled = job.unthrottled;
+        self.leave(cx, job);
+        self.enter(cx, job, Place::Locks, ends_at);
+        if unthrottled {
+            job.unthrottled = true;
+            self.queue(&job.queue.clone()).unthrottled += 1;
+        }
+    }
+
     /// Into a failure group, the newest. `job.failure` says which.
     pub(crate) fn enter_group(&mut self, cx: &mut Cx<'_>, job: &mut Job) {
         self.failure_seq += 1;
@@ -313,24 +324,24 @@ impl Indexes {
         }
     }
 
-    /// How many locks a throttle has given out.
+    /// How many locks a throttle has given out. A queue's own counts the queue's running jobs, and those of other
+    /// queues that name it.
     fn locks_of(&self, id: &Name) -> usize {
-        match throttle::queue_of(id) {
-            Some(queue) => self.queues.get(queue).map_or(0, |queue| queue.locks.len() - queue.unthrottled),
-            None => self.throttles.get(id).map_or(0, |throttle| throttle.locks.len()),
-        }
+        let named = self.throttles.get(id).map_or(0, |throttle| throttle.locks.len());
+        let queue = throttle::queue_of(id).and_then(|queue| self.queues.get(queue));
+        named + queue.map_or(0, |queue| queue.locks.len() - queue.unthrottled)
     }
 
     pub(crate) fn is_available(&self, id: &Name, clock: f64) -> bool {
         let Some(throttle) = self.throttles.get(id) else { return true };
         let maximum = throttle.maximum_at(clock);
-        maximum <= 0.0 || (self.locks_of(id) as f64) < maximum
+        maximum == 0.0 || (self.locks_of(id) as f64) < maximum
     }
 
     /// How many waiting jobs a throttle may let go on now.
     pub(crate) fn room_of(&self, id: &Name, clock: f64) -> usize {
         let maximum = self.throttles.get(id).map_or(0.0, |throttle| throttle.maximum_at(clock));
-        if maximum <= 0.0 { 10 } else { (maximum - self.locks_of(id) as f64).max(0.0) as usize }
+        if maximum == 0.0 { 10 } else { (maximum - self.locks_of(id) as f64).max(0.0) as usize }
     }
 
     /// The first of a job's throttles that is full, the queue's own last.
@@ -355,13 +366,17 @@ impl Indexes {
         self.enter(cx, job, Place::Throttled, now);
     }
 
-    /// Takes the locks of all of a job's throttles; that there is room was checked.
+    /// Takes the locks of all of a job's throttles; that there is room was checked. The queue's own is the lock index.
     pub(crate) fn acquire(&mut self, job: &mut Job) {
         let Some(more) = job.more.as_deref_mut() else { return };
         if more.throttles.is_empty() {
             return;
         }
-        more.holds = more.throttles.clone();
+        let own = throttle::of_queue(&job.queue);
+        let mut holds: Vec<Name> = more.throttles.iter().filter(|id| **id != own).cloned().collect();
+        holds.sort_unstable();
+        holds.dedup();
+        more.holds = holds;
         for id in &more.holds {
             self.throttles.entry_ref(id).or_default().locks.insert(job.jid.clone());
         }
@@ -501,9 +516,15 @@ impl Tenant {
     /// Everything about a job goes: indexes, tags, links, bodies.
     pub(crate) fn delete(&mut self, cx: &mut Cx<'_>, jid: &Name) {
         let links = self.jobs.get(jid).and_then(|job| job.more.as_deref());
-        let links: Vec<Name> = links.map_or_else(Vec::new, |more| more.dependencies.iter().cloned().collect());
-        for other in &links {
+        let (others, waiting): (Vec<Name>, Vec<Name>) = links.map_or_else(Default::default, |more| {
+            (more.dependencies.iter().cloned().collect(), more.dependents.iter().cloned().collect())
+        });
+        for other in &others {
             self.unlink(jid, other);
+        }
+        // Only jobs that no longer wait can be left here: finished ones, or ones that go in the same command.
+        for other in &waiting {
+            self.unlink(other, jid);
         }
         let Some(mut job) = self.jobs.remove(jid) else { return };
         self.indexes.unhold(&mut job);

@@ -543,7 +543,7 @@ impl Tenant {
         for id in indexes.throttles.keys() {
             key(&[b"ql:th:", id.bytes()]);
             key(&[b"ql:th:", id.bytes(), b"-pending"]);
-            if throttle::queue_of(id).is_none() {
+            if throttle::queue_of(id).is_none_or(|queue| !indexes.queues.contains_key(queue)) {
                 key(&[b"ql:th:", id.bytes(), b"-locks"]);
             }
         }

@@ -1,1 +1,16 @@
-//! Haul.
+//! Haul: a durable job queue that speaks the Redis protocol.
+//!
+//! A map: `dialect` translates, `shard` decides and commits, `resp` talks to sockets, `cli` to people. `config` is the
+//! one table of settings, `clock` the only reader of time and entropy.
+
+mod cli;
+mod clock;
+mod config;
+mod dialect;
+mod doctor;
+mod http;
+mod resp;
+mod serve;
+mod shard;
+
+pub use cli::main;

@@ -1,2 +1,8 @@
-//! Haul.
-fn main() {}
+//! The `haul` binary. Everything is in the library, so that tests can reach it.
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    haul::main()
+}

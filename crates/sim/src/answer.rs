@@ -105,10 +105,10 @@ pub struct SeriesSeen {
 }
 
 /// Finds the bytes of a body; none: it is missing, which is a failure of its own.
-pub type Fetch<'a> = &'a dyn Fn(BodyId) -> Option<Bytes>;
+pub(crate) type Fetch<'a> = &'a dyn Fn(BodyId) -> Option<Bytes>;
 
 /// The engine's outcome in comparable form.
-pub fn seen(outcome: Result<Reply, Refusal>, fetch: Fetch<'_>) -> Answer {
+pub(crate) fn seen(outcome: Result<Reply, Refusal>, fetch: Fetch<'_>) -> Answer {
     match outcome {
         Err(refusal) => Answer::Refused(refusal),
         Ok(reply) => seen_reply(reply, fetch),

@@ -263,11 +263,15 @@ impl Tenant {
             Command::Workers => self.workers(cx),
             Command::WorkerJobs { worker } => self.worker_jobs(cx, worker),
             Command::Deregister { workers } => {
-                workers.iter().for_each(|worker| drop(self.zrem(b"ql:workers", worker)));
+                for worker in workers {
+                    self.zrem(b"ql:workers", worker);
+                }
                 Answer::Done
             }
             Command::Forget { queues } => {
-                queues.iter().for_each(|queue| drop(self.zrem(b"ql:queues", queue)));
+                for queue in queues {
+                    self.zrem(b"ql:queues", queue);
+                }
                 Answer::Done
             }
             Command::Jobs(jobs) => Answer::Names(self.list(cx, jobs)),

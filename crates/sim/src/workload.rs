@@ -148,6 +148,7 @@ impl Workload {
         match self.rng.below(100) {
             0..=17 => self.put(),
             18..=35 => self.pop(),
+            36..=55 if held.is_empty() => self.pop(),
             36..=55 => self.work(held),
             56..=66 => self.disturb(held),
             67..=78 => self.look(),

@@ -82,6 +82,7 @@ struct World {
     /// The model as of the last durable round.
     durable: Model,
     tenants: BTreeSet<Name>,
+    now: f64,
     clock: f64,
 }
 
@@ -96,6 +97,7 @@ impl World {
             model: Model::new(twist),
             durable: Model::new(twist),
             tenants: BTreeSet::new(),
+            now: 0.0,
             clock: 0.0,
         }
     }
@@ -104,7 +106,7 @@ impl World {
         match step {
             Step::Call(call) => {
                 self.tenants.insert(call.tenant.clone());
-                self.clock = call.clock;
+                (self.now, self.clock) = (call.now, call.clock);
                 self.call(call)
             }
             Step::Commit(outcome) => self.commit(*outcome),
@@ -113,8 +115,10 @@ impl World {
 
     /// One command on all sides, its answer and its events compared.
     fn call(&mut self, call: &Call) -> Checked {
+        let outlook = self.outlook(call);
         let outcome = self.engine.apply(call.clone());
         let events = self.engine.take_events();
+        self.check_wakes(call, &outlook)?;
         let bodies = self.store.bodies();
         let fetch = |id: haul_engine::BodyId| -> Option<Bytes> {
             let in_round = self.engine.body_in_round(id).cloned();

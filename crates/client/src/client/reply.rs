@@ -97,7 +97,7 @@ fn unexpected(wanted: &str, frame: &Frame) -> Error {
         Frame::Simple(_) | Frame::Bulk(_) => "text",
         Frame::Error(_) => "an error",
         Frame::Array(_) | Frame::Set(_) | Frame::Push(_) => "an array",
-        Frame::Map(_) => "a map",
+        Frame::Map(_) | Frame::Pairs(_) => "a map",
     };
     Error::Decode(format!("{kind} in place of {wanted}"))
 }

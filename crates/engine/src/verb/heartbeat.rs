@@ -1,7 +1,6 @@
 //! Heartbeat: a worker renews its lock, and may save new data.
 
 use super::{Claim, held};
-use crate::job::Place;
 use crate::tenant::{Cx, Tenant};
 use crate::{Heartbeat, Lock, Name, Refusal, Reply};
 
@@ -10,6 +9,9 @@ impl Tenant {
     pub(super) fn heartbeat(&mut self, cx: &mut Cx<'_>, beat: Heartbeat) -> Result<f64, Refusal> {
         let Heartbeat { jid, worker, attempt, lock, data } = beat;
         let job = held(&mut self.jobs, &Claim { jid: &jid, worker: Some(&worker), attempt })?;
+        if worker.is_empty() {
+            return Err(Refusal::NotHeld { jid, worker });
+        }
         let expires = match lock {
             Lock::Option => cx.now + self.indexes.config.heartbeat(&job.queue),
             Lock::Seconds(seconds) => cx.now + seconds,
@@ -17,13 +19,7 @@ impl Tenant {
         };
         Tenant::set_data(cx, job, data);
         self.indexes.hold(job, &worker, expires);
-        let unthrottled = job.unthrottled;
-        self.indexes.leave(cx, job);
-        self.indexes.enter(cx, job, Place::Locks, expires);
-        if unthrottled {
-            job.unthrottled = true;
-            self.indexes.queue(&job.queue.clone()).unthrottled += 1;
-        }
+        self.indexes.relock(cx, job, expires);
         if cx.rules.heartbeat_is_life {
             self.indexes.saw_worker(&worker, cx.now);
         }

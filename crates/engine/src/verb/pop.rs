@@ -116,7 +116,7 @@ impl Tenant {
         }
     }
 
-    /// Locks a job, which is in no index, for a worker.
+    /// Locks a job for a worker. It comes from work and is in no index, or its lock passes from another worker.
     fn hand_out(&mut self, cx: &mut Cx<'_>, jid: &Name, worker: &Name, expires: f64) {
         let Some(job) = self.jobs.get_mut(jid) else { return };
         let worker = self.indexes.names.shared(worker.bytes());
@@ -127,11 +127,15 @@ impl Tenant {
         job.attempt = job.attempt.wrapping_add(1);
         job.state = State::Running;
         self.indexes.hold(job, &worker, expires);
-        self.indexes.enter(cx, job, Place::Locks, expires);
+        match job.place {
+            Place::Locks => self.indexes.relock(cx, job, expires),
+            _ => self.indexes.enter(cx, job, Place::Locks, expires),
+        }
         self.indexes.emit_tracked(cx, TrackedEvent::Popped, jid);
     }
 
-    /// Locks that ran out: their workers are warned, or lose the job. The jobs to hand over, taken out of their index.
+    /// Locks that ran out: their workers are warned, or lose the job. The jobs to hand over, still in the lock index:
+    /// they keep their throttles.
     fn expire_locks(&mut self, cx: &mut Cx<'_>, name: &Name, count: usize) -> Vec<Name> {
         let Some(queue) = self.indexes.queues.get(name) else { return Vec::new() };
         let expired = up_to(&queue.locks, f64::NEG_INFINITY, cx.now, count);
@@ -158,13 +162,14 @@ impl Tenant {
     fn hand_over(&mut self, cx: &mut Cx<'_>, jid: &Name, popping: &Name) -> bool {
         let Some(job) = self.jobs.get_mut(jid) else { return false };
         job.warned = false;
-        self.indexes.leave(cx, job);
+        self.indexes.mark(job);
         if cx.rules.retries_counted {
             job.remaining -= 1.0;
         }
         if job.remaining >= 0.0 || !cx.rules.retries_counted {
             return true;
         }
+        self.indexes.leave(cx, job);
         let waiters = self.exhaust_by_pop(cx, jid, popping);
         self.admit_all(cx, &waiters);
         false
@@ -253,7 +258,12 @@ impl Tenant {
         let jid = Name::new(&[recur.jid.bytes(), b"-", recur.count.to_string().as_bytes()].concat());
         // A job of this very name is replaced; whoever waits for it waits for the child.
         let old = self.jobs.get_mut(&jid).and_then(|job| job.more.as_deref_mut());
-        let dependents = old.map(|more| std::mem::take(&mut more.dependents)).unwrap_or_default();
+        let mut dependents = old.map(|more| std::mem::take(&mut more.dependents)).unwrap_or_default();
+        dependents.remove(&jid);
+        let waiters = match self.jobs.get(&jid) {
+            Some(job) if job.place == Place::Locks => self.throttles_of(job),
+            _ => Vec::new(),
+        };
         self.delete(cx, &jid);
         let nobody = self.indexes.names.shared(b"");
         let mut job = Box::new(new_job(jid.clone(), &self.indexes.names.shared(recur.queue.bytes()), &nobody));
@@ -269,6 +279,7 @@ impl Tenant {
         self.indexes.retag(cx, &mut job, recur.tags.clone());
         self.indexes.enter_work(cx, &mut job, recur.next);
         self.jobs.insert(jid, job);
+        self.admit_all(cx, &waiters);
     }
 }
 
@@ -307,13 +318,7 @@ impl crate::tenant::Indexes {
         self.note(cx, job, cx.now, What::TimedOut);
         job.warned = true;
         cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
-        let unthrottled = job.unthrottled;
-        self.leave(cx, job);
-        self.enter(cx, job, Place::Locks, cx.now + grace);
-        if unthrottled {
-            job.unthrottled = true;
-            self.queue(&job.queue.clone()).unthrottled += 1;
-        }
+        self.relock(cx, job, cx.now + grace);
         *self.day(&job.queue.clone(), cx.now).retries.get_or_insert(0) += 1;
     }
 }

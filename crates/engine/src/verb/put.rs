@@ -10,29 +10,19 @@ use crate::{Event, Name, Put, PutWhen, Refusal, Reply, Text, TrackedEvent, throt
 
 impl Tenant {
     pub(super) fn put_one(&mut self, cx: &mut Cx<'_>, put: Put) -> Answer {
-        self.check_put(&put)?;
+        check_put(&put, self.jobs.contains_key(&put.jid))?;
         Ok(Reply::Name(self.put(cx, put)))
     }
 
     pub(super) fn put_many(&mut self, cx: &mut Cx<'_>, puts: Vec<Put>) -> Answer {
-        let mut fresh = hashbrown::HashSet::new();
+        // What an earlier put of the list makes, exists for the later ones.
+        let mut made: hashbrown::HashSet<&Name> = hashbrown::HashSet::new();
         for put in &puts {
-            self.check_put(put)?;
-            if put.when == PutWhen::New && !fresh.insert(put.jid.clone()) {
-                return Err(Refusal::Exists { jid: put.jid.clone() });
-            }
+            check_put(put, self.jobs.contains_key(&put.jid) || made.contains(&put.jid))?;
+            made.insert(&put.jid);
         }
+        drop(made);
         Ok(Reply::Names(puts.into_iter().map(|put| self.put(cx, put)).collect()))
-    }
-
-    fn check_put(&self, put: &Put) -> Result<(), Refusal> {
-        let exists = self.jobs.contains_key(&put.jid);
-        let incomplete = put.klass.is_none() || put.data.is_none();
-        match put.when {
-            PutWhen::New if exists => Err(Refusal::Exists { jid: put.jid.clone() }),
-            _ if !exists && (incomplete || put.when == PutWhen::Exists) => Err(Refusal::NoJob { jid: put.jid.clone() }),
-            _ => Ok(()),
-        }
     }
 
     /// That the put is allowed was checked.
@@ -99,13 +89,14 @@ impl Tenant {
         job.priority = fields.priority.unwrap_or(job.priority);
         job.retries = fields.retries.map_or(job.retries, f64::floor);
         job.remaining = job.retries;
+        // The queue's own throttle is implied, the old queue's is not carried along.
+        let implied = [throttle::of_queue(queue), throttle::of_queue(&job.queue)];
         job.queue = queue.clone();
         job.worker = nobody;
         (job.expires, job.time) = (0.0, cx.now);
         job.warned = false;
         job.state = if fields.delay > 0.0 { State::Scheduled } else { State::Waiting };
-        let own = throttle::of_queue(queue);
-        let throttles: Vec<Name> = fields.throttles.into_iter().filter(|id| *id != own).collect();
+        let throttles: Vec<Name> = fields.throttles.into_iter().filter(|id| !implied.contains(id)).collect();
         if let Some(more) = job.more.as_deref_mut() {
             more.scheduled = None;
             more.throttles = throttles;
@@ -134,6 +125,15 @@ impl Tenant {
         } else {
             self.indexes.enter_work(cx, job, now);
         }
+    }
+}
+
+fn check_put(put: &Put, exists: bool) -> Result<(), Refusal> {
+    let incomplete = put.klass.is_none() || put.data.is_none();
+    match put.when {
+        PutWhen::New if exists => Err(Refusal::Exists { jid: put.jid.clone() }),
+        _ if !exists && (incomplete || put.when == PutWhen::Exists) => Err(Refusal::NoJob { jid: put.jid.clone() }),
+        _ => Ok(()),
     }
 }
 

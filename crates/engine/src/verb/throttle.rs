@@ -50,14 +50,13 @@ impl Tenant {
 
     /// Who holds a lock, in order.
     pub(crate) fn lock_holders(&self, id: &Name) -> Vec<Name> {
-        if let Some(queue) = throttle::queue_of(id) {
-            let locks = self.indexes.queues.get(queue).into_iter().flat_map(|queue| &queue.locks);
-            let mut holders: Vec<Name> = locks.map(|(_, jid)| jid.clone()).collect();
-            holders.retain(|jid| self.jobs.get(jid).is_some_and(|job| !job.unthrottled));
-            holders.sort_unstable();
-            return holders;
-        }
-        self.indexes.throttles.get(id).map_or_else(Vec::new, |record| record.locks.iter().cloned().collect())
+        let named = self.indexes.throttles.get(id).into_iter().flat_map(|record| &record.locks);
+        let queue = throttle::queue_of(id).and_then(|queue| self.indexes.queues.get(queue));
+        let own = queue.into_iter().flat_map(|queue| &queue.locks).map(|(_, jid)| jid);
+        let own = own.filter(|jid| self.jobs.get(*jid).is_some_and(|job| !job.unthrottled));
+        let mut holders: Vec<Name> = named.chain(own).cloned().collect();
+        holders.sort_unstable();
+        holders
     }
 
     pub(super) fn throttle_pending(&self, id: &Name) -> Reply {

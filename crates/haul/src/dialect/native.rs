@@ -289,7 +289,9 @@ impl<'a> Reader<'a> {
 
     fn put_document(&self, text: &[u8]) -> Result<Put, Bad> {
         let job: PutDocument<'_> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let names = |list: Vec<String>| list.iter().map(|name| self.args.to_name(name.as_bytes())).collect();
+        let names = |list: Vec<String>| {
+            list.iter().map(|name| self.args.to_name(name.as_bytes())).collect::<Result<Vec<_>, _>>()
+        };
         let name = |text: &str| self.args.to_name(text.as_bytes());
         for (word, value) in [("priority", job.priority), ("delay", job.delay), ("retries", job.retries)] {
             if value.is_some_and(|value| !value.is_finite()) {

@@ -6,7 +6,7 @@ use haul_engine::{
     parse_number,
 };
 
-use super::args::{Args, Bad, count, kind, number, required, shown, whole};
+use super::args::{Args, Bad, count, kind, number, shown, whole};
 use super::json::Kind;
 use super::refusal::Verb;
 use super::scripts::Script;
@@ -37,7 +37,7 @@ pub(crate) fn read(script: Script, sha: &str, keys: usize, list: &[&[u8]], env: 
         return Err("bad argument #1 to 'tonumber' (value expected)".to_owned());
     };
     let now = parse_number(now).ok_or("Arg \"now\" missing or not a number: nil")?;
-    let reader = Reader { script, env, now, args: Args::new(rest, env) };
+    let reader = Reader { script, env, args: Args::new(rest, env) };
     let (command, verb, shape) = reader.read(op)?;
     let writer = Writer { script, verb, shape, error_format: env.error_format, sha: sha.to_owned() };
     Ok(Plan { call: env.call(now, rules(script), command), render: Render::Qless(writer), wait: None })
@@ -60,7 +60,6 @@ const NO_ARGS: &str = "Wrong number of args calling Redis command from script";
 struct Reader<'a> {
     script: Script,
     env: &'a Env,
-    now: f64,
     args: Args<'a>,
 }
 
@@ -446,11 +445,6 @@ fn limit(offset: f64, count: f64) -> Result<RankWindow, Bad> {
         Ok(offset) => Ok(RankWindow::Limit { offset, count: usize::try_from(count).ok() }),
         Err(_) => Ok(RankWindow::Limit { offset: 0, count: Some(0) }),
     }
-}
-
-/// A required JSON document that is a list of names.
-fn required_list(args: &Args<'_>, text: Option<&[u8]>, wrong: &str) -> Result<Vec<Name>, Bad> {
-    args.list_of_names(required(text)?, wrong)
 }
 
 /// What patterns read as when none were ever set: identifiers, priorities.

@@ -32,7 +32,7 @@ impl Shard {
     }
 
     /// Sends one call that waits for something to be there.
-    pub(crate) fn wait(&self, call: Call, seconds: f64) -> impl Future<Output = Result<Delivery, Gone>> + Send {
+    pub(crate) fn wait(&self, call: Call, seconds: f64) -> impl Future<Output = Result<Delivery, Gone>> + Send + use<> {
         self.send(vec![call], Vec::new(), Some(seconds))
     }
 

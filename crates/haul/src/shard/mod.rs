@@ -11,6 +11,6 @@ mod handle;
 mod thread;
 mod waiters;
 
-pub(crate) use self::core::{Core, Delivery, Fetch, Outcome, Publish, Request};
+pub(crate) use self::core::{Core, Delivery, Outcome, Publish};
 pub(crate) use handle::{Gone, Shard};
-pub(crate) use thread::{Counters, OpenStore, Settings, start};
+pub(crate) use thread::{OpenStore, Settings, start};

@@ -307,7 +307,11 @@ impl Tenant {
         let (jids, all) = others;
         match on {
             None => return Err(Refusal::NeitherOnNorOff),
-            Some(true) => jids.iter().for_each(|other| drop(self.link(jid, other))),
+            Some(true) => {
+                for other in jids {
+                    self.link(jid, other);
+                }
+            }
             Some(false) => {
                 let gone = if all { self.smembers(&redis::job(jid, "dependencies")) } else { jids.to_vec() };
                 gone.iter().for_each(|other| self.unlink(jid, other));

@@ -55,7 +55,9 @@ impl Tenant {
             self.leave_failures(old); // 9
         }
         self.write(cx, put, tags, old.as_ref()); // 10
-        put.depends.iter().for_each(|other| drop(self.link(jid, other))); // 11
+        for other in &put.depends {
+            self.link(jid, other); // 11
+        }
         self.place(cx, jid, put.delay); // 12
         self.register(&put.queue, cx.now); // 13
         self.emit_tracked(cx, TrackedEvent::Put, jid); // 14

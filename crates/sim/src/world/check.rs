@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use haul_engine::{BodyId, Call, Changes, Command, KeyQuery, Name, RankRange, RankWindow, Rules};
+use haul_engine::{
+    BodyId, Call, Changes, Command, JobList, Jobs, KeyQuery, Name, RankRange, RankWindow, Rules,
+};
 use haul_store::Store;
 
 use super::{Checked, World};
@@ -19,9 +21,55 @@ impl World {
         for tenant in self.tenants.clone() {
             self.sweep(&tenant)?;
         }
+        self.look_while_frozen();
         // What was only read must not need storing.
         let read_only = self.engine.take_changes().is_empty() && self.twin.take_changes().is_empty();
         if read_only { Ok(()) } else { Err("reading the state changed it".to_owned()) }
+    }
+
+    /// Looks that would tidy up, at a time when things are due, while nothing can be stored. What they answer is not
+    /// compared; that they left everything as it was, the next sweep sees.
+    fn look_while_frozen(&mut self) {
+        self.engine.freeze(true);
+        for tenant in &self.tenants {
+            for queue in QUEUES {
+                let range = RankWindow::Limit { offset: 0, count: None };
+                let jobs = Jobs { list: JobList::Scheduled, queue: queue.into(), range };
+                let looks = [
+                    Command::Peek { queue: queue.into(), offset: 0, count: 9 },
+                    Command::QueueCounts { queue: queue.into() },
+                    Command::Jobs(jobs),
+                    Command::Workers,
+                ];
+                for command in looks {
+                    let (tenant, now) = (tenant.clone(), self.now + 100.0);
+                    let call = Call { tenant, now, clock: self.clock, rules: Rules::QLESS, command };
+                    // A look has no way to be refused.
+                    drop(self.engine.apply(call));
+                }
+            }
+        }
+        self.engine.freeze(false);
+    }
+
+    /// For each queue, whether a pop might find something now, and when it next might.
+    pub(super) fn outlook(&mut self, call: &Call) -> Vec<(bool, Option<f64>)> {
+        self.engine.watch(true);
+        QUEUES.iter().map(|queue| self.engine.outlook(&call.tenant, &(*queue).into(), call.now)).collect()
+    }
+
+    /// Where the outlook got better, whoever waits must have been told.
+    pub(super) fn check_wakes(&mut self, call: &Call, before: &[(bool, Option<f64>)]) -> Checked {
+        let told = self.engine.take_touched();
+        for (queue, (ready, due)) in QUEUES.iter().zip(before) {
+            let queue = Name::from(*queue);
+            let (ready_now, due_now) = self.engine.outlook(&call.tenant, &queue, call.now);
+            let sooner = due_now.is_some_and(|now| due.is_none_or(|before| now < before));
+            if ((ready_now && !ready) || sooner) && !told.contains(&queue) {
+                return Err(format!("nobody who waits for queue {queue} is told that there may be work in it"));
+            }
+        }
+        Ok(())
     }
 
     /// No body without a job, no job without its bodies. That their bytes are right, the sweep sees.

@@ -1,0 +1,558 @@
+//! One connection: bytes to requests, replies to bytes. Requests that arrive together go to the shard together and are
+//! answered together, in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use haul_client::resp::{Args, Frame, Limits as WireLimits, Parse, parse_request};
+use haul_engine::{Call, KeyQuery, KeyView, Name, Reply, Rules};
+use haul_store::Fault;
+use hashbrown::HashSet;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::hub::{Inbox, Message};
+use super::server::Server;
+use super::session::{Session, Step};
+use crate::dialect::{Plan, Render, glob, keys};
+use crate::shard::{Delivery, Gone, Outcome};
+
+/// Requests taken from one read at most; the rest waits for the next turn.
+const BATCH_MAX: usize = 1024;
+/// Room asked for in the buffer before each read.
+const READ_BYTES: usize = 16 << 10;
+/// A buffer that grew larger than this for one request is given back afterwards.
+const BUFFER_KEPT_BYTES: usize = 256 << 10;
+/// A client that takes no bytes for this long is cut off.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Replies are sent on when this much has gathered.
+const FLUSH_BYTES: usize = 256 << 10;
+
+/// Why a connection ended; most reasons need no words.
+#[derive(Debug)]
+pub(crate) enum End {
+    Closed,
+    Stopping,
+    TooSlow,
+    Protocol,
+}
+
+impl From<std::io::Error> for End {
+    fn from(_: std::io::Error) -> Self {
+        End::Closed
+    }
+}
+
+impl From<Gone> for End {
+    fn from(_: Gone) -> Self {
+        End::Stopping
+    }
+}
+
+/// A connection being served.
+pub(crate) struct Conn<S> {
+    server: Arc<Server>,
+    stream: S,
+    session: Session,
+    input: BytesMut,
+    output: BytesMut,
+    args: Args,
+    transaction: Option<Transaction>,
+    watched: Vec<(Name, Name, u64)>,
+    inbox: Option<Inbox>,
+    channels: HashSet<(Name, Bytes)>,
+    patterns: HashSet<(Name, Bytes)>,
+    /// What is left of a SCAN: each cursor is a position in it.
+    scan: Vec<Bytes>,
+}
+
+/// Commands queued since MULTI.
+#[derive(Default)]
+struct Transaction {
+    queued: Vec<Vec<Bytes>>,
+    spoilt: bool,
+}
+
+impl Transaction {
+    /// Queues all but the commands that end it.
+    fn queue(&mut self, step: Step, list: &[&[u8]], limit: usize) -> Step {
+        let complaint = match &step {
+            Step::Exec | Step::Discard | Step::Quit | Step::Reset => return step,
+            Step::Multi => "ERR MULTI calls can not be nested".to_owned(),
+            Step::Watch(_) => "ERR WATCH inside MULTI is not allowed".to_owned(),
+            Step::Subscribe { .. } | Step::Unsubscribe { .. } | Step::Scan { .. } => {
+                self.spoilt = true;
+                "ERR Command not allowed inside a transaction".to_owned()
+            }
+            Step::Reply(Frame::Error(text)) if is_queueing_fault(text) => {
+                self.spoilt = true;
+                text.clone()
+            }
+            _ if self.queued.len() >= limit => {
+                self.spoilt = true;
+                format!("ERR a transaction holds at most {limit} commands (transaction-calls-max)")
+            }
+            _ => {
+                self.queued.push(list.iter().map(|arg| Bytes::copy_from_slice(arg)).collect());
+                return Step::Reply(Frame::Simple("QUEUED".into()));
+            }
+        };
+        Step::Reply(Frame::Error(complaint))
+    }
+}
+
+/// A reply in the making: known, or the shard's to give.
+enum Slot {
+    Ready(Frame),
+    Asked(Render),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
+    pub(crate) fn new(server: Arc<Server>, stream: S, id: u64) -> Self {
+        Conn {
+            server,
+            stream,
+            session: Session::new(id),
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            args: Args::new(),
+            transaction: None,
+            watched: Vec::new(),
+            inbox: None,
+            channels: HashSet::new(),
+            patterns: HashSet::new(),
+            scan: Vec::new(),
+        }
+    }
+
+    /// Serves until the client leaves or breaks the protocol.
+    pub(crate) async fn run(&mut self) -> End {
+        let end = loop {
+            if let Err(end) = self.turn().await {
+                break end;
+            }
+        };
+        if let Some(inbox) = self.inbox.take() {
+            self.server.hub.leave(inbox.id);
+        }
+        let _ = self.flush().await;
+        end
+    }
+
+    /// Waits for bytes or messages, and handles them.
+    async fn turn(&mut self) -> Result<(), End> {
+        self.input.reserve(READ_BYTES);
+        match &mut self.inbox {
+            None => {
+                if self.stream.read_buf(&mut self.input).await? == 0 {
+                    return Err(End::Closed);
+                }
+                self.requests().await
+            }
+            Some(inbox) => {
+                tokio::select! {
+                    read = self.stream.read_buf(&mut self.input) => {
+                        if read? == 0 {
+                            return Err(End::Closed);
+                        }
+                        self.requests().await
+                    }
+                    message = inbox.next() => {
+                        let Some(message) = message else { return Err(End::TooSlow) };
+                        self.push_message(&message);
+                        self.drain_inbox();
+                        self.flush().await
+                    }
+                }
+            }
+        }
+    }
+
+    fn drain_inbox(&mut self) {
+        while self.output.len() < FLUSH_BYTES {
+            let Some(message) = self.inbox.as_mut().and_then(Inbox::ready) else { break };
+            self.push_message(&message);
+        }
+    }
+
+    fn push_message(&mut self, message: &Message) {
+        let mut items = match &message.pattern {
+            Some(pattern) => vec![Frame::bulk("pmessage"), Frame::Bulk(pattern.clone())],
+            None => vec![Frame::bulk("message")],
+        };
+        items.extend([Frame::Bulk(message.channel.clone()), Frame::Bulk(message.payload.clone())]);
+        Frame::Push(items).encode(self.session.protocol, &mut self.output);
+    }
+
+    /// Handles every whole request in the buffer.
+    async fn requests(&mut self) -> Result<(), End> {
+        loop {
+            let wire = self.server.limits.wire.clone();
+            let (mut slots, mut calls) = (Vec::new(), Vec::new());
+            let mut more = false;
+            while slots.len() < BATCH_MAX {
+                match self.next_request(&wire)? {
+                    None => break,
+                    Some(None) => continue,
+                    Some(Some(step)) => {
+                        more = true;
+                        self.take(step, &mut slots, &mut calls).await?;
+                    }
+                }
+            }
+            self.answer(&mut slots, &mut calls).await?;
+            self.flush().await?;
+            if !more {
+                break;
+            }
+        }
+        if self.input.is_empty() && self.input.capacity() > BUFFER_KEPT_BYTES {
+            self.input = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    /// The next step: none if no whole request is there, `Some(None)` if it was blank.
+    fn next_request(&mut self, wire: &WireLimits) -> Result<Option<Option<Step>>, End> {
+        match parse_request(&self.input, wire, &mut self.args) {
+            Ok(Parse::Incomplete { .. }) => Ok(None),
+            Ok(Parse::Complete { consumed }) => {
+                let list: Vec<&[u8]> = self.args.iter(&self.input).collect();
+                let step = if list.is_empty() {
+                    None
+                } else {
+                    let step = self.session.step(&self.server, &list);
+                    let limit = self.server.limits.transaction_calls_max;
+                    Some(match &mut self.transaction {
+                        Some(transaction) => transaction.queue(step, &list, limit),
+                        None => step,
+                    })
+                };
+                let _ = self.input.split_to(consumed);
+                self.args.clear();
+                Ok(Some(step))
+            }
+            Err(error) => {
+                Frame::Error(format!("ERR {error}")).encode(self.session.protocol, &mut self.output);
+                Err(End::Protocol)
+            }
+        }
+    }
+
+    /// Collects what can be asked together; does at once what cannot.
+    async fn take(&mut self, step: Step, slots: &mut Vec<Slot>, calls: &mut Vec<Call>) -> Result<(), End> {
+        match step {
+            Step::Reply(frame) => slots.push(Slot::Ready(frame)),
+            Step::Call(plan) if plan.wait.is_none() => {
+                calls.push(plan.call);
+                slots.push(Slot::Asked(plan.render));
+            }
+            step => {
+                self.answer(slots, calls).await?;
+                self.alone(step).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the collected calls and writes all the replies, in order.
+    async fn answer(&mut self, slots: &mut Vec<Slot>, calls: &mut Vec<Call>) -> Result<(), End> {
+        if slots.is_empty() {
+            return Ok(());
+        }
+        Session::count(&self.server, slots.len());
+        let asked = std::mem::take(calls);
+        let outcomes = match asked.is_empty() {
+            true => Vec::new(),
+            false => self.server.shard.ask(asked, Vec::new()).await?.outcomes.unwrap_or_default(),
+        };
+        let mut outcomes = outcomes.into_iter();
+        for slot in slots.drain(..) {
+            let frame = match slot {
+                Slot::Ready(frame) => frame,
+                Slot::Asked(render) => self.finish(render, outcomes.next()).await,
+            };
+            frame.encode(self.session.protocol, &mut self.output);
+            if self.output.len() > FLUSH_BYTES {
+                self.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, render: Render, outcome: Option<Outcome>) -> Frame {
+        let Some(outcome) = outcome else { return Frame::Error("ERR no answer".to_owned()) };
+        match self.server.shard.texts(outcome).await {
+            Ok((reply, texts)) => render.frame(reply, &texts),
+            Err(fault) => fault_frame(&fault),
+        }
+    }
+
+    fn reply(&mut self, frame: Frame) {
+        Session::count(&self.server, 1);
+        frame.encode(self.session.protocol, &mut self.output);
+    }
+
+    /// A step that cannot be mixed with others.
+    async fn alone(&mut self, step: Step) -> Result<(), End> {
+        match step {
+            Step::Call(plan) => return self.wait(*plan).await,
+            Step::Publish { channel, payload } => {
+                let receivers = self.server.hub.publish(&self.session.tenant, &channel, &payload);
+                // Its own message comes first, as in Redis.
+                self.drain_inbox();
+                self.reply(Frame::Int(receivers as i64));
+            }
+            Step::Subscribe { channels, pattern } => self.subscribe(channels, pattern),
+            Step::Unsubscribe { channels, pattern } => self.unsubscribe(channels, pattern),
+            Step::Multi => {
+                self.transaction = Some(Transaction::default());
+                self.reply(Frame::ok());
+            }
+            Step::Exec => return self.exec().await,
+            Step::Discard => {
+                let frame = match self.transaction.take() {
+                    Some(_) => Frame::ok(),
+                    None => Frame::Error("ERR DISCARD without MULTI".to_owned()),
+                };
+                self.watched.clear();
+                self.reply(frame);
+            }
+            Step::Watch(keys) => return self.watch(keys).await,
+            Step::Unwatch => {
+                self.watched.clear();
+                self.reply(Frame::ok());
+            }
+            Step::Scan { cursor, pattern, count } => return self.scan_keys(cursor, &pattern, count).await,
+            Step::Reset => {
+                self.reset();
+                self.reply(Frame::Simple("RESET".into()));
+            }
+            Step::Quit => {
+                self.reply(Frame::ok());
+                self.flush().await?;
+                return Err(End::Closed);
+            }
+            Step::Reply(frame) => self.reply(frame),
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        if let Some(inbox) = self.inbox.take() {
+            self.server.hub.leave(inbox.id);
+        }
+        self.channels.clear();
+        self.patterns.clear();
+        self.transaction = None;
+        self.watched.clear();
+        self.session = Session::new(self.session.id);
+    }
+
+    /// A call that waits for something to be there. The client leaving ends the wait.
+    async fn wait(&mut self, plan: Plan) -> Result<(), End> {
+        self.flush().await?;
+        let Plan { call, render, wait } = plan;
+        let answer = self.server.shard.wait(call, wait.unwrap_or(0.0));
+        tokio::pin!(answer);
+        let delivery: Delivery = loop {
+            // Bytes that come meanwhile are kept for later, up to a bound: a client that pipelines behind a blocked
+            // call is then simply not read from.
+            let readable = self.input.len() < BUFFER_KEPT_BYTES;
+            tokio::select! {
+                delivery = &mut answer => break delivery?,
+                read = self.stream.read_buf(&mut self.input), if readable => {
+                    if read? == 0 {
+                        return Err(End::Closed);
+                    }
+                    self.input.reserve(READ_BYTES);
+                }
+            }
+        };
+        let outcome = delivery.outcomes.unwrap_or_default().into_iter().next();
+        let frame = self.finish(render, outcome).await;
+        self.reply(frame);
+        Ok(())
+    }
+
+    async fn watch(&mut self, keys: Vec<Name>) -> Result<(), End> {
+        let call = self.session.versions(&self.server, keys.clone());
+        let outcomes = self.server.shard.ask(vec![call], Vec::new()).await?.outcomes.unwrap_or_default();
+        let frame = match outcomes.into_iter().next() {
+            Some(Outcome::Done { reply: Ok(Reply::Versions(versions)), .. }) => {
+                let tenant = &self.session.tenant;
+                let watched = keys.into_iter().zip(versions).map(|(key, version)| (tenant.clone(), key, version));
+                self.watched.extend(watched);
+                Frame::ok()
+            }
+            Some(Outcome::Fault(fault)) => fault_frame(&fault),
+            _ => Frame::Error("ERR the keys could not be watched".to_owned()),
+        };
+        self.reply(frame);
+        Ok(())
+    }
+
+    async fn exec(&mut self) -> Result<(), End> {
+        let Some(transaction) = self.transaction.take() else {
+            self.reply(Frame::Error("ERR EXEC without MULTI".to_owned()));
+            return Ok(());
+        };
+        let watched = std::mem::take(&mut self.watched);
+        if transaction.spoilt {
+            self.reply(Frame::Error("EXECABORT Transaction discarded because of previous errors.".to_owned()));
+            return Ok(());
+        }
+        let mut slots = Vec::new();
+        let mut calls = Vec::new();
+        for queued in &transaction.queued {
+            let list: Vec<&[u8]> = queued.iter().map(Bytes::as_ref).collect();
+            match self.session.step(&self.server, &list) {
+                Step::Call(plan) => {
+                    calls.push(plan.call);
+                    slots.push(Slot::Asked(plan.render));
+                }
+                Step::Publish { channel, payload } => {
+                    let receivers = self.server.hub.publish(&self.session.tenant, &channel, &payload);
+                    slots.push(Slot::Ready(Frame::Int(receivers as i64)));
+                }
+                Step::Reply(frame) => slots.push(Slot::Ready(frame)),
+                _ => slots.push(Slot::Ready(Frame::ok())),
+            }
+        }
+        let delivery = match calls.is_empty() && watched.is_empty() {
+            true => Delivery { outcomes: Some(Vec::new()) },
+            false => self.server.shard.ask(calls, watched).await?,
+        };
+        let Some(outcomes) = delivery.outcomes else {
+            self.reply(Frame::NilArray);
+            return Ok(());
+        };
+        let mut outcomes = outcomes.into_iter();
+        let mut frames = Vec::with_capacity(slots.len());
+        for slot in slots {
+            frames.push(match slot {
+                Slot::Ready(frame) => frame,
+                Slot::Asked(render) => self.finish(render, outcomes.next()).await,
+            });
+        }
+        self.reply(Frame::Array(frames));
+        Ok(())
+    }
+
+    fn subscribe(&mut self, channels: Vec<Bytes>, pattern: bool) {
+        let id = match &self.inbox {
+            Some(inbox) => inbox.id,
+            None => {
+                let inbox = self.server.hub.join();
+                let id = inbox.id;
+                self.inbox = Some(inbox);
+                id
+            }
+        };
+        for channel in channels {
+            let key = (self.session.tenant.clone(), channel.clone());
+            let own = if pattern { &mut self.patterns } else { &mut self.channels };
+            if own.len() >= self.server.limits.subscriptions_max && !own.contains(&key) {
+                let limit = self.server.limits.subscriptions_max;
+                self.reply(Frame::Error(format!("ERR a connection has at most {limit} subscriptions (subscriptions-max)")));
+                continue;
+            }
+            self.server.hub.subscribe(id, &key.0, &channel, pattern);
+            own.insert(key);
+            self.confirm(if pattern { "psubscribe" } else { "subscribe" }, Some(channel));
+        }
+        self.session.subscribed = true;
+    }
+
+    fn unsubscribe(&mut self, channels: Vec<Bytes>, pattern: bool) {
+        let own = if pattern { &self.patterns } else { &self.channels };
+        let mut gone: Vec<(Name, Bytes)> = match channels.is_empty() {
+            true => own.iter().cloned().collect(),
+            false => channels.into_iter().map(|channel| (self.session.tenant.clone(), channel)).collect(),
+        };
+        gone.sort_unstable();
+        let word = if pattern { "punsubscribe" } else { "unsubscribe" };
+        if gone.is_empty() {
+            self.confirm(word, None);
+        }
+        for key in gone {
+            let own = if pattern { &mut self.patterns } else { &mut self.channels };
+            own.remove(&key);
+            if let Some(inbox) = &self.inbox {
+                self.server.hub.unsubscribe(inbox.id, &key.0, &key.1, pattern);
+            }
+            self.confirm(word, Some(key.1));
+        }
+        if self.channels.is_empty() && self.patterns.is_empty() {
+            self.session.subscribed = false;
+            self.drain_inbox();
+            if let Some(inbox) = self.inbox.take() {
+                self.server.hub.leave(inbox.id);
+            }
+        }
+    }
+
+    fn confirm(&mut self, word: &'static str, channel: Option<Bytes>) {
+        let count = (self.channels.len() + self.patterns.len()) as i64;
+        let channel = channel.map_or(Frame::Nil, Frame::Bulk);
+        self.reply(Frame::Push(vec![Frame::bulk(word), channel, Frame::Int(count)]));
+    }
+
+    /// A SCAN from 0 takes a snapshot of the keys; its cursors are positions in it.
+    async fn scan_keys(&mut self, cursor: u64, pattern: &[u8], count: usize) -> Result<(), End> {
+        let start = usize::try_from(cursor).unwrap_or(usize::MAX);
+        if start == 0 {
+            let env = self.session.env(&self.server);
+            let call = env.call(env.clock, Rules::NATIVE, haul_engine::Command::Key(KeyQuery::Keys));
+            let outcomes = self.server.shard.ask(vec![call], Vec::new()).await?.outcomes.unwrap_or_default();
+            self.scan = match outcomes.into_iter().next() {
+                Some(Outcome::Done { reply: Ok(Reply::Key(KeyView::Keys(keys))), .. }) => {
+                    keys.iter().take(keys::KEYS_MAX).map(|key| Bytes::copy_from_slice(key.bytes())).collect()
+                }
+                _ => Vec::new(),
+            };
+        }
+        let end = start.saturating_add(count).min(self.scan.len());
+        let page = self.scan.get(start..end).unwrap_or_default();
+        let matching: Vec<Frame> =
+            page.iter().filter(|key| glob::matches(pattern, key)).map(|key| Frame::Bulk(key.clone())).collect();
+        let next = if end >= self.scan.len() { 0 } else { end };
+        if next == 0 {
+            self.scan = Vec::new();
+        }
+        self.reply(Frame::Array(vec![Frame::bulk(next.to_string()), Frame::Array(matching)]));
+        Ok(())
+    }
+
+    /// Sends what has gathered; a client that takes nothing for long is cut off.
+    async fn flush(&mut self) -> Result<(), End> {
+        if self.output.is_empty() {
+            return Ok(());
+        }
+        let written = tokio::time::timeout(WRITE_TIMEOUT, self.stream.write_all(&self.output)).await;
+        match written {
+            Ok(result) => result?,
+            Err(_) => return Err(End::TooSlow),
+        }
+        self.output.clear();
+        if self.output.capacity() > BUFFER_KEPT_BYTES {
+            self.output = BytesMut::new();
+        }
+        Ok(())
+    }
+}
+
+/// Errors that spoil a transaction when a command is queued: it is unknown or has the wrong number of arguments.
+fn is_queueing_fault(text: &str) -> bool {
+    text.starts_with("ERR unknown command") || text.starts_with("ERR wrong number of arguments")
+}
+
+/// A fault of the store, in a client's terms.
+fn fault_frame(fault: &Fault) -> Frame {
+    Frame::Error(match fault {
+        Fault::Full { .. } => format!("FULL {fault}; make room and send it again"),
+        Fault::Corrupt { .. } => format!("ERR {fault}"),
+        Fault::TooLarge { .. } => format!("BADARG {fault}"),
+        _ => format!("TRYAGAIN {fault}"),
+    })
+}

@@ -1,0 +1,65 @@
+//! What all connections share.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use super::hub::Hub;
+use crate::dialect::scripts::Scripts;
+use crate::dialect::{DataLimits, ErrorFormat};
+use crate::shard::Shard;
+
+/// Limits of the Redis-protocol side.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) data: DataLimits,
+    /// Connections at once.
+    pub(crate) connections_max: usize,
+    /// Bytes of messages waiting for a subscriber that reads too slowly; beyond, it is disconnected.
+    pub(crate) subscriber_bytes_max: usize,
+    /// Commands queued in a transaction.
+    pub(crate) transaction_calls_max: usize,
+    /// Channels and patterns one connection subscribes to.
+    pub(crate) subscriptions_max: usize,
+    /// Numbers SELECT takes.
+    pub(crate) databases: usize,
+    pub(crate) wire: haul_client::resp::Limits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            data: DataLimits::default(),
+            connections_max: 10_000,
+            subscriber_bytes_max: 32 << 20,
+            transaction_calls_max: 100_000,
+            subscriptions_max: 10_000,
+            databases: 16,
+            wire: haul_client::resp::Limits::default(),
+        }
+    }
+}
+
+/// One server, shared by its connections.
+pub(crate) struct Server {
+    pub(crate) shard: Shard,
+    pub(crate) hub: Hub,
+    pub(crate) scripts: Mutex<Scripts>,
+    pub(crate) limits: Limits,
+    pub(crate) error_format: ErrorFormat,
+    pub(crate) lua_data: bool,
+    pub(crate) started_at: f64,
+    pub(crate) port: u16,
+    pub(crate) data_path: String,
+    pub(crate) durability: String,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) connections_seen: AtomicU64,
+    pub(crate) connections_refused: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) next_connection: AtomicU64,
+}
+
+impl Server {
+    pub(crate) fn scripts(&self) -> std::sync::MutexGuard<'_, Scripts> {
+        self.scripts.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
