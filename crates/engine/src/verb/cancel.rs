@@ -24,6 +24,7 @@ impl Tenant {
     fn cancel_one(&mut self, cx: &mut Cx<'_>, jid: &Name) -> bool {
         let Some(job) = self.jobs.get_mut(jid) else {
             cx.emit(Event::Canceled { jid: jid.clone(), queue: None, worker: None });
+            self.indexes.emit_tracked(cx, TrackedEvent::Canceled, jid);
             return false;
         };
         if job.state == State::Complete {

@@ -74,7 +74,11 @@ impl Reader<'_> {
             Op::CompleteAndRequeue => self.complete(self.requeue_options())?,
             Op::Fail => self.fail()?,
             Op::Failed => self.failed()?,
-            Op::FailureGroups => (Command::FailureGroups, Verb::Other, Shape::Groups),
+            Op::FailureGroups => {
+                args.number_or(0, 0.0, "Failed(): Arg \"start\" is not a number: ")?;
+                args.number_or(1, 25.0, "Failed(): Arg \"limit\" is not a number: ")?;
+                (Command::FailureGroups, Verb::Other, Shape::Groups)
+            }
             Op::Jobs => self.jobs()?,
             Op::JobsCompleted => self.jobs_completed()?,
             Op::Heartbeat => self.heartbeat()?,
@@ -349,8 +353,8 @@ impl Reader<'_> {
 
     fn requeue(&self) -> Read {
         let args = self.args;
-        args.name(1, NO_QUEUE)?;
         let jid = args.name(2, NO_JID)?;
+        args.name(1, NO_QUEUE)?;
         match self.put_fields(PutWhen::Exists) {
             Ok(put) => Ok((Command::Put(Box::new(put)), Verb::Requeue, Shape::Name)),
             // That there is no such job is said before any other complaint.
@@ -375,7 +379,9 @@ impl Reader<'_> {
         let names = |key: &str, wrong: &str| match given(key) {
             None => Ok(None),
             Some(text) => {
-                let shown = if kind(text)? == Kind::False { "false".to_owned() } else { String::new() };
+                // The complaint about tags has no room for the text, except for `false`.
+                let quiet = key == "tags" && kind(text)? != Kind::False;
+                let shown = if quiet { String::new() } else { shown(Some(text)) };
                 options.list_of_names(text, &format!("{wrong}{shown}")).map(Some)
             }
         };
