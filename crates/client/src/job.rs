@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -146,14 +146,14 @@ pub struct Job {
     /// What its completion left.
     #[serde(default, deserialize_with = "text_or_json")]
     pub result: Option<String>,
-    /// A larger one runs sooner.
-    #[serde(default)]
-    pub priority: i64,
+    /// A larger one runs sooner. Clients of other dialects may give it a fraction.
+    #[serde(default, serialize_with = "number")]
+    pub priority: f64,
     /// How many retries it was put with.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub retries: i64,
     /// How many retries are left.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub remaining: i64,
     /// How often it was handed out.
     #[serde(default)]
@@ -198,7 +198,7 @@ pub struct Failure {
     /// What happened this time.
     pub message: String,
     /// When, in seconds since 1970.
-    #[serde(default)]
+    #[serde(default, serialize_with = "number")]
     pub when: f64,
     /// Who held the job then.
     #[serde(default)]
@@ -209,14 +209,15 @@ pub struct Failure {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HistoryEntry {
     /// When, in seconds since 1970.
+    #[serde(serialize_with = "number")]
     pub when: f64,
     /// What happened, for example `put`, `popped`, `done`.
     pub what: String,
     /// The queue, where one is involved.
-    #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "q", default, deserialize_with = "text_or_json", skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// The worker, where one is involved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "text_or_json", skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
     /// Whatever else was noted.
     #[serde(flatten)]
@@ -272,7 +273,21 @@ pub struct Tracked {
     pub expired: Vec<String>,
 }
 
-/// A result is text; one that stands there as JSON is taken by its text.
+/// A number is written as the server writes it: without a fraction where it has none.
+fn number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        serializer.serialize_i64(*value as i64)
+    } else {
+        serializer.serialize_f64(*value)
+    }
+}
+
+/// A whole number, also where it is so large that it is written with an exponent.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    f64::deserialize(deserializer).map(|value| value as i64)
+}
+
+/// Text; what stands there as other JSON (in a log line anybody may write anything) is taken by its text.
 fn text_or_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let value = Option::<serde_json::Value>::deserialize(deserializer)?;
     Ok(value.and_then(|value| match value {
@@ -310,6 +325,25 @@ mod tests {
         assert_eq!(job.state, State::Unknown);
         assert_eq!(job.data.text(), "null");
         assert_eq!(job.result.as_deref(), Some(r#"{"a":1}"#));
+    }
+
+    #[test]
+    fn numbers_of_other_dialects_are_read_and_written_back() {
+        // A priority with a fraction, or retries of 1e15, made every answer about the job unreadable.
+        let text = r#"{"jid":"j","klass":"k","state":"waiting","priority":1.5,"retries":1e+15,"remaining":-1}"#;
+        let job: Job = serde_json::from_str(text).unwrap();
+        assert_eq!((job.priority, job.retries, job.remaining), (1.5, 1_000_000_000_000_000, -1));
+        let whole = Job { priority: 3.0, ..job.clone() };
+        assert!(serde_json::to_string(&whole).unwrap().contains(r#""priority":3,"#));
+        assert!(serde_json::to_string(&job).unwrap().contains(r#""priority":1.5,"#));
+    }
+
+    #[test]
+    fn a_log_line_cannot_make_a_job_unreadable() {
+        // The members of a log line's data stand beside the entry's own: {"worker":1} made the job unreadable for ever.
+        let text = r#"{"jid":"j","klass":"k","state":"waiting","history":[{"when":1,"what":"hi","worker":1,"q":[2]}]}"#;
+        let job: Job = serde_json::from_str(text).unwrap();
+        assert_eq!((job.history[0].worker.as_deref(), job.history[0].queue.as_deref()), (Some("1"), Some("[2]")));
     }
 
     #[test]

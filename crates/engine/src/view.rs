@@ -8,7 +8,7 @@ use crate::keyspace::Value;
 use crate::score::{Index, Score};
 use crate::stats::Series;
 use crate::tenant::{Cx, Tenant};
-use crate::{BodyId, Entry, Failure, Name, Refusal, Reply, Text, throttle};
+use crate::{BodyId, Entry, Failure, Name, QUEUE_THROTTLE_PREFIX, Refusal, Reply, Text, What};
 
 /// A question about keys.
 #[derive(Clone, Debug)]
@@ -300,6 +300,10 @@ impl Tenant {
         Ok(rank.map(|rank| if reverse { index.len() - 1 - rank } else { rank }))
     }
 
+    pub(crate) fn collection_exists(&self, cx: &Cx<'_>, key: &Name) -> bool {
+        self.collection(cx, key).is_some()
+    }
+
     fn collection<'a>(&'a self, cx: &Cx<'_>, key: &Name) -> Option<Collection<'a>> {
         let scratch = self.indexes.keyspace.value(key.bytes(), cx.clock).map(|value| match value {
             Value::String(_) => Collection::String,
@@ -417,8 +421,13 @@ impl Tenant {
             ("remaining", ViewValue::Number(view.remaining)),
             ("time", ViewValue::Moment(job.time)),
         ];
-        if let Some(failure) = view.failure {
-            pairs.push(("failure", ViewValue::Failure(failure)));
+        match view.failure {
+            Some(failure) => pairs.push(("failure", ViewValue::Failure(failure))),
+            // A completion resets it to an empty object.
+            None if job.history.iter().any(|entry| entry.what == What::Done) => {
+                pairs.push(("failure", ViewValue::Name("{}".into())));
+            }
+            None => {}
         }
         if job.warned {
             pairs.push(("grace", ViewValue::Number(1.0)));
@@ -534,7 +543,10 @@ impl Tenant {
             for part in ["work", "locks", "scheduled", "depends", "recur", "throttled"] {
                 key(&[b"ql:q:", queue.bytes(), b"-", part.as_bytes()]);
             }
-            key(&[b"ql:th:", throttle::QUEUE_THROTTLE_PREFIX, queue.bytes(), b"-locks"]);
+            // Where nobody uses throttles, the queues' own are not shown.
+            if !indexes.throttles.is_empty() {
+                key(&[b"ql:th:", QUEUE_THROTTLE_PREFIX, queue.bytes(), b"-locks"]);
+            }
         }
         indexes.workers.keys().for_each(|name| key(&[b"ql:w:", name.bytes(), b":jobs"]));
         indexes.groups.keys().for_each(|name| key(&[b"ql:f:", name.bytes()]));
@@ -543,9 +555,7 @@ impl Tenant {
         for id in indexes.throttles.keys() {
             key(&[b"ql:th:", id.bytes()]);
             key(&[b"ql:th:", id.bytes(), b"-pending"]);
-            if throttle::queue_of(id).is_none_or(|queue| !indexes.queues.contains_key(queue)) {
-                key(&[b"ql:th:", id.bytes(), b"-locks"]);
-            }
+            key(&[b"ql:th:", id.bytes(), b"-locks"]);
         }
         for (day, queue) in indexes.stats.keys() {
             for kind in ["wait", "run", "stats"] {
@@ -553,6 +563,8 @@ impl Tenant {
             }
         }
         keys.extend(indexes.keyspace.slots.keys().cloned());
+        keys.sort_unstable();
+        keys.dedup();
         keys.retain(|key| self.collection(cx, key).is_some());
         keys
     }

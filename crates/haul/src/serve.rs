@@ -58,6 +58,9 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
         shard: shard.clone(),
         hub,
         scripts: Mutex::new(Scripts::default()),
+        slowlog: Mutex::new(
+            [("slowlog-log-slower-than", "10000".to_owned()), ("slowlog-max-len", "128".to_owned())].into(),
+        ),
         limits: config.limits.clone(),
         error_format: config.error_format,
         lua_data: config.lua_data,

@@ -46,12 +46,15 @@ pub struct Workload {
     clock: f64,
     tenants: Vec<Name>,
     rules: Vec<Rules>,
-    /// Whether throttles take part, recurring jobs, dependencies: a seed has its subjects, so that they meet more often.
     subjects: Subjects,
 }
 
+/// What takes part: a seed has its subjects and few names, so that they meet more often.
 #[derive(Clone, Copy, Debug)]
 struct Subjects {
+    /// How many of the names are used.
+    jids: usize,
+    queues: usize,
     throttles: bool,
     recurring: bool,
     dependencies: bool,
@@ -70,7 +73,7 @@ pub(crate) const GROUPS: [&str; 5] = ["g1", "g2", "failed-retries-a", "failed-re
 pub(crate) const THROTTLES: [&str; 5] = ["t1", "t2", "ql:q:a", "ql:q:b", "ql:q:c"];
 pub(crate) const RECURS: [&str; 2] = ["r1", "r2"];
 pub(crate) const SCRATCH: [&str; 3] = ["s1", "s2", "ql:qp:x"];
-const JIDS: [&str; 7] = ["j1", "j2", "j3", "j4", "j5", "j6", "r1-1"];
+const JIDS: [&str; 8] = ["j1", "j2", "j3", "j4", "j5", "j6", "r1-1", "r1-2"];
 
 impl Workload {
     /// The calls of a seed.
@@ -82,6 +85,8 @@ impl Workload {
         };
         let tenants = if rng.one_in(4) { vec!["".into(), "other".into()] } else { vec!["".into()] };
         let subjects = Subjects {
+            jids: 2 + rng.below(5),
+            queues: 1 + rng.below(3),
             throttles: rng.one_in(2),
             recurring: rng.one_in(2),
             dependencies: rng.one_in(2),
@@ -146,17 +151,15 @@ impl Workload {
 
     fn command(&mut self, held: &[Held]) -> Command {
         match self.rng.below(100) {
-            0..=17 => self.put(),
-            18..=35 => self.pop(),
-            36..=55 if held.is_empty() => self.pop(),
-            36..=55 => self.work(held),
-            56..=66 => self.disturb(held),
-            67..=78 => self.look(),
-            79..=85 => self.settings(),
-            86..=89 if self.subjects.recurring => self.recurring(),
-            90..=95 if self.subjects.throttles => self.throttles(),
-            96..=98 if self.subjects.keys => self.keys(),
-            _ => self.look(),
+            0..=5 => self.look(),
+            6..=11 => self.settings(),
+            12..=19 if self.subjects.recurring => self.recurring(),
+            20..=27 if self.subjects.throttles => self.throttles(),
+            28..=32 if self.subjects.keys => self.keys(),
+            33..=46 => self.disturb(held),
+            47..=64 => self.put(),
+            65..=80 if !held.is_empty() => self.work(held),
+            _ => self.pop(),
         }
     }
 
@@ -165,13 +168,12 @@ impl Workload {
     }
 
     fn jid(&mut self) -> Name {
-        let count = if self.rng.one_in(12) { JIDS.len() } else { 6 };
+        let count = if self.rng.one_in(12) { JIDS.len() } else { self.subjects.jids };
         self.name(JIDS.get(..count).unwrap_or(&JIDS))
     }
 
     fn queue(&mut self) -> Name {
-        let count = if self.rng.one_in(3) { 3 } else { 2 };
-        self.name(QUEUES.get(..count).unwrap_or(&QUEUES))
+        self.name(QUEUES.get(..self.subjects.queues).unwrap_or(&QUEUES))
     }
 
     fn worker(&mut self) -> Name {

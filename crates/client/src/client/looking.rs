@@ -124,6 +124,15 @@ impl Client {
         reply::texts(self.look(ranged(command, jobs.range)).await?)
     }
 
+    /// The ids of the recurring jobs that put into a queue.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn recurring(&self, queue: &str, range: Range) -> Result<Vec<String>, Error> {
+        let command = CommandBuilder::new("HAUL.JOBS").arg("recurring").option("QUEUE", Some(queue));
+        reply::texts(self.look(ranged(command, range)).await?)
+    }
+
     /// How many jobs a queue has.
     ///
     /// # Errors

@@ -129,6 +129,12 @@ impl Tenant {
     }
 
     fn keyspace(&mut self, cx: &mut Cx<'_>, command: crate::KeyCommand) -> Answer {
+        if let crate::KeyCommand::Get { key } = &command {
+            let scratch = self.indexes.keyspace.value(key.bytes(), cx.clock).is_some();
+            if !scratch && self.collection_exists(cx, key) {
+                return Err(Refusal::WrongType);
+            }
+        }
         let (answer, touched) = self.indexes.keyspace.apply(command, cx.clock)?;
         for key in touched {
             cx.round.touch_queue(&key);

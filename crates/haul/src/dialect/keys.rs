@@ -35,6 +35,8 @@ pub(crate) enum Shape {
     Matching(Bytes),
     /// Whole seconds, or milliseconds.
     Ttl { milliseconds: bool },
+    /// All that matches, as the one page of a scan.
+    Scan(Bytes),
     /// The popped value without its key.
     PoppedValue,
     /// `+OK` for a command that counts.
@@ -92,6 +94,9 @@ const TABLE: &[(&str, usize, usize)] = &[
     ("zrangebyscore", 3, 0),
     ("zrevrangebyscore", 3, 0),
     ("zcount", 3, 3),
+    ("hscan", 2, 0),
+    ("sscan", 2, 0),
+    ("zscan", 2, 0),
 ];
 
 /// Whether this is a command on keys.
@@ -166,6 +171,12 @@ impl Reader<'_> {
             "zrank" | "zrevrank" => {
                 let reverse = self.name == "zrevrank";
                 query(KeyQuery::Rank { key: key()?, member: self.key(1)?, reverse }, Shape::Plain)
+            }
+            "hscan" => query(KeyQuery::Hash { key: key()? }, self.scan()?),
+            "sscan" => query(KeyQuery::Set { key: key()? }, self.scan()?),
+            "zscan" => {
+                let range = RankRange { start: 0, stop: -1, reverse: false };
+                query(KeyQuery::Ranks { key: key()?, range }, self.scan()?)
             }
             "zrange" | "zrevrange" => self.ranks(),
             "zrangebyscore" | "zrevrangebyscore" => self.scores(),
@@ -255,6 +266,21 @@ impl Reader<'_> {
             _ => parse_number(digits).ok_or_else(|| NOT_FLOAT.to_owned())?,
         };
         Ok(ScoreBound { value, exclusive })
+    }
+
+    /// Collections are answered whole, so the only cursor there is is 0.
+    fn scan(&self) -> Result<Shape, Wrong> {
+        self.integer(1).map_err(|_| "ERR invalid cursor".to_owned())?;
+        let mut pattern = Bytes::from_static(b"*");
+        let mut words = self.args.from(2).list.iter();
+        while let Some(word) = words.next() {
+            match (word.to_ascii_uppercase().as_slice(), words.next()) {
+                (b"MATCH", Some(text)) => pattern = Bytes::copy_from_slice(text),
+                (b"COUNT", Some(_)) => {}
+                _ => return Err(SYNTAX.to_owned()),
+            }
+        }
+        Ok(Shape::Scan(pattern))
     }
 
     fn ranks(&self) -> Read {
@@ -388,6 +414,7 @@ impl Shape {
     fn view(self, view: KeyView, texts: &Texts) -> Frame {
         let pair = |(field, value): (Name, ViewValue)| (bulk(field.bytes()), value_frame(&value, texts));
         match (self, view) {
+            (Shape::Scan(pattern), view) => scan_frame(&pattern, view, texts),
             (_, KeyView::Type(kind)) => Frame::Simple(type_word(kind).into()),
             (_, KeyView::Count(count)) => int(count),
             (Shape::HashKeys, KeyView::Pairs(pairs)) => {
@@ -442,6 +469,28 @@ impl Shape {
             (_, KeyAnswer::Seconds(left)) => Frame::Int(left.round() as i64),
         }
     }
+}
+
+/// One page with everything that matches, and the cursor that says it was the last.
+fn scan_frame(pattern: &[u8], view: KeyView, texts: &Texts) -> Frame {
+    let wanted = |name: &Name| super::glob::matches(pattern, name.bytes());
+    let found: Vec<Frame> = match view {
+        KeyView::Pairs(pairs) => pairs
+            .iter()
+            .filter(|(field, _)| wanted(field))
+            .flat_map(|(field, value)| [bulk(field.bytes()), value_frame(value, texts)])
+            .collect(),
+        KeyView::Members(members) => {
+            members.iter().filter(|name| wanted(name)).map(|name| bulk(name.bytes())).collect()
+        }
+        KeyView::Scored(members) => members
+            .iter()
+            .filter(|(name, _)| wanted(name))
+            .flat_map(|(name, score)| [bulk(name.bytes()), Frame::Bulk(format!("{score}").into())])
+            .collect(),
+        _ => Vec::new(),
+    };
+    Frame::Array(vec![Frame::bulk("0"), Frame::Array(found)])
 }
 
 fn type_word(kind: KeyType) -> &'static str {

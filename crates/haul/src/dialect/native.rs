@@ -15,6 +15,9 @@ pub(crate) const POP_COUNT_MAX: usize = 10_000;
 /// Seconds a pop waits at most.
 pub(crate) const WAIT_SECONDS_MAX: f64 = 86_400.0;
 
+/// How the complaint about an unknown command starts; it is an error of its own, not a bad argument.
+pub(crate) const UNKNOWN: &str = "ERR unknown command";
+
 type Read = Result<(Command, Shape), Bad>;
 
 /// Understands one command; `name` is what follows `HAUL.`, in any case.
@@ -185,7 +188,7 @@ impl<'a> Reader<'a> {
             b"DEREGISTER" => Ok((Command::Deregister { workers: self.some(0, "worker")? }, Shape::One)),
             b"CONFIG" => self.config(),
             b"THROTTLE" => self.throttle(),
-            _ => Err(format!("there is no command HAUL.{}; docs/reference/commands.md lists them", self.name)),
+            _ => Err(format!("{UNKNOWN} 'HAUL.{}'; docs/reference/commands.md lists those there are", self.name)),
         }
     }
 

@@ -266,6 +266,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             true => Vec::new(),
             false => self.server.shard.ask(asked, Vec::new()).await?.outcomes.unwrap_or_default(),
         };
+        // What these calls published comes before their replies, also to the caller itself.
+        self.drain_inbox();
         let mut outcomes = outcomes.into_iter();
         for slot in slots.drain(..) {
             let frame = match slot {

@@ -44,6 +44,8 @@ pub(crate) struct Server {
     pub(crate) shard: Shard,
     pub(crate) hub: Hub,
     pub(crate) scripts: Mutex<Scripts>,
+    /// The slow log's settings as profilers left them.
+    pub(crate) slowlog: Mutex<std::collections::BTreeMap<&'static str, String>>,
     pub(crate) limits: Limits,
     pub(crate) error_format: ErrorFormat,
     pub(crate) lua_data: bool,

@@ -92,6 +92,7 @@ impl Session {
                 let verb = first.get("haul.".len()..).unwrap_or_default();
                 match native::read(verb, rest, &self.env(server)) {
                     Ok(plan) => Step::Call(Box::new(plan)),
+                    Err(message) if message.starts_with(native::UNKNOWN) => error(message),
                     Err(message) => error(format!("BADARG {message}")),
                 }
             }
@@ -123,7 +124,7 @@ impl Session {
             ("client", rest) => self.client(rest),
             ("script", rest) => script(server, rest),
             ("info", _) => Step::Reply(bulk(info::text(server).as_bytes())),
-            ("config", rest) => config(rest),
+            ("config", rest) => config(server, rest),
             ("slowlog", rest) => slowlog(rest),
             ("command", _) => Step::Reply(Frame::Array(Vec::new())),
             ("time", []) => {
@@ -151,6 +152,9 @@ impl Session {
             ("pubsub", rest) => self.pubsub(server, rest),
             ("scan", [cursor, options @ ..]) => scan(cursor, options),
             (known, _) if KNOWN.contains(&known) => error(keys::arity(known)),
+            (write, [key, ..]) if key.starts_with(b"ql:") && WRITES.contains(&write) => {
+                error("ERR read-only virtual key")
+            }
             _ => error(unknown(args)),
         }
     }
@@ -312,6 +316,13 @@ const KNOWN: &[&str] = &[
     "scan", "reset", "time",
 ];
 
+/// Redis's writes that are not offered: on the queues' own keys the answer says why.
+const WRITES: &[&str] = &[
+    "append", "decr", "getset", "hdel", "hincrby", "hincrbyfloat", "hsetnx", "incr", "incrby", "linsert", "lrem", "lset",
+    "ltrim", "persist", "pexpire", "rename", "rpoplpush", "sadd", "smove", "spop", "srem", "zadd", "zincrby", "zrem",
+    "zremrangebyrank", "zremrangebyscore",
+];
+
 fn allowed_subscribed(name: &str) -> bool {
     matches!(name, "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "ping" | "quit" | "reset")
 }
@@ -348,12 +359,10 @@ fn script(server: &Server, rest: &[&[u8]]) -> Step {
     }
 }
 
-/// Profilers ask for these; there is nothing to set, and what is asked for reads as off.
-fn config(rest: &[&[u8]]) -> Step {
+/// Profilers set the slow log and read it back; there is none, so it is only remembered.
+fn config(server: &Server, rest: &[&[u8]]) -> Step {
     let word = rest.first().map(|word| word.to_ascii_uppercase()).unwrap_or_default();
     let known: &[(&str, &str)] = &[
-        ("slowlog-log-slower-than", "-1"),
-        ("slowlog-max-len", "0"),
         ("maxmemory", "0"),
         ("appendonly", "yes"),
         ("save", ""),
@@ -362,10 +371,18 @@ fn config(rest: &[&[u8]]) -> Step {
     match (word.as_slice(), rest.get(1..).unwrap_or_default()) {
         (b"GET", patterns @ [_, ..]) => {
             let wanted = |name: &str| patterns.iter().any(|pattern| crate::dialect::glob::matches(pattern, name.as_bytes()));
-            let pairs = known.iter().filter(|(name, _)| wanted(name));
-            Step::Reply(Frame::Map(pairs.map(|(name, value)| (Frame::bulk(*name), Frame::bulk(*value))).collect()))
+            let slowlog = server.slowlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let slowlog = slowlog.iter().map(|(name, value)| (name.to_string(), value.clone()));
+            let fixed = known.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let pairs = slowlog.chain(fixed).filter(|(name, _)| wanted(name));
+            Step::Reply(Frame::Map(pairs.map(|(name, value)| (Frame::bulk(name), Frame::bulk(value))).collect()))
         }
-        (b"SET", [name, _]) if name.starts_with(b"slowlog-") => ok(),
+        (b"SET", [name @ (b"slowlog-log-slower-than" | b"slowlog-max-len"), value]) => {
+            let mut slowlog = server.slowlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let value = String::from_utf8_lossy(value.get(..SHOWN_BYTES_MAX).unwrap_or(value)).into_owned();
+            slowlog.insert(if name.ends_with(b"max-len") { "slowlog-max-len" } else { "slowlog-log-slower-than" }, value);
+            ok()
+        }
         (b"SET", [name, _]) => error(format!(
             "ERR CONFIG SET failed - {} is not a setting of Haul; see docs/reference/settings.md",
             String::from_utf8_lossy(name)

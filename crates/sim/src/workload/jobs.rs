@@ -128,9 +128,11 @@ impl Workload {
     }
 
     fn fail(&mut self, claim: Held) -> Command {
+        // Without a worker (the older API) a job fails in any state.
+        let anybody = self.rng.one_in(4);
         Command::Fail(Box::new(Fail {
-            jid: claim.jid,
-            worker: (!self.rng.one_in(6)).then_some(claim.worker),
+            jid: if anybody { self.jid() } else { claim.jid },
+            worker: (!anybody).then_some(claim.worker),
             attempt: self.rng.one_in(4).then_some(claim.attempt),
             group: self.group(),
             message: self.text(),
