@@ -47,7 +47,7 @@ fn audit_jobs(tenant: &Tenant, said: &mut Vec<String>) {
         if !fits(job.state, job.place) {
             said.push(format!("job {jid} is {} but stands in the {:?} index", job.state.word(), job.place));
         }
-        if job.queue.is_empty() != (job.place == Place::Completed) {
+        if job.place == Place::Completed && !job.queue.is_empty() {
             said.push(format!("job {jid} in {:?} has the queue {:?}", job.place, job.queue));
         }
         if job.held && !holds(tenant, job) {

@@ -1,8 +1,9 @@
 //! Haul: a durable job queue that speaks the Redis protocol.
 //!
-//! A map: `dialect` translates, `shard` decides and commits, `resp` talks to sockets, `cli` to people. `config` is the
-//! one table of settings, `clock` the only reader of time and entropy.
+//! A map: `dialect` translates, `shard` decides and commits, `resp` talks to sockets, `cli` to people, `bench` loads a
+//! server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
 
+mod bench;
 mod cli;
 mod clock;
 mod config;
@@ -10,6 +11,8 @@ mod dialect;
 mod doctor;
 mod http;
 mod resp;
+#[cfg(test)]
+mod script_tests;
 mod serve;
 mod shard;
 

@@ -11,6 +11,8 @@ mod handle;
 mod thread;
 mod waiters;
 
+#[cfg(test)]
+pub(crate) use self::core::Request;
 pub(crate) use self::core::{Core, Delivery, Outcome, Publish};
 pub(crate) use handle::{Gone, Shard};
 pub(crate) use thread::{OpenStore, Settings, start};
