@@ -154,7 +154,13 @@ impl Keyspace {
         (KeyAnswer::Int(removed), keys)
     }
 
-    fn push(&mut self, key: Name, values: Vec<Name>, left: bool, clock: f64) -> Result<(KeyAnswer, Touched), Refusal> {
+    fn push(
+        &mut self,
+        key: Name,
+        values: Vec<Name>,
+        left: bool,
+        clock: f64,
+    ) -> Result<(KeyAnswer, Touched), Refusal> {
         let (mut list, ends_at) = match self.slot(key.bytes(), clock) {
             None => (VecDeque::new(), None),
             Some(Slot { value: Value::List(list), ends_at, .. }) => (list.clone(), *ends_at),
@@ -175,7 +181,9 @@ impl Keyspace {
                 Some(Value::List(_)) => {}
                 Some(_) => return Err(Refusal::WrongType),
             }
-            let Some(Slot { value: Value::List(list), version, .. }) = self.slots.get_mut(key) else { continue };
+            let Some(Slot { value: Value::List(list), version, .. }) = self.slots.get_mut(key) else {
+                continue;
+            };
             let taken = if left { list.pop_front() } else { list.pop_back() };
             self.version += 1;
             *version = self.version;
@@ -189,7 +197,12 @@ impl Keyspace {
         Ok((KeyAnswer::Nil, vec![]))
     }
 
-    fn hash_set(&mut self, key: Name, pairs: Vec<(Name, Name)>, clock: f64) -> Result<(KeyAnswer, Touched), Refusal> {
+    fn hash_set(
+        &mut self,
+        key: Name,
+        pairs: Vec<(Name, Name)>,
+        clock: f64,
+    ) -> Result<(KeyAnswer, Touched), Refusal> {
         let (mut fields, ends_at) = match self.slot(key.bytes(), clock) {
             None => (Vec::new(), None),
             Some(Slot { value: Value::Hash(fields), ends_at, .. }) => (fields.clone(), *ends_at),

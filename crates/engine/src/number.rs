@@ -35,7 +35,9 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_the_scripts_do() {
-        for (text, value) in [("0x10", 16.0), (" 1.5 ", 1.5), ("-2e3", -2000.0), ("+.5", 0.5), ("5.", 5.0), ("-0xA", -10.0)] {
+        for (text, value) in
+            [("0x10", 16.0), (" 1.5 ", 1.5), ("-2e3", -2000.0), ("+.5", 0.5), ("5.", 5.0), ("-0xA", -10.0)]
+        {
             assert_eq!(parse_number(text.as_bytes()), Some(value), "{text}");
         }
         for text in ["", "abc", "1x", "nan", "inf", "-inf", "0x", "1e999", "--1", "1 2", "infinity"] {

@@ -280,8 +280,11 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
             }
         }
     }
-    let recurring: Vec<(Name, Score, Name)> =
-        indexes.recurs.values().map(|recur| (recur.queue.clone(), Score::new(recur.next), recur.jid.clone())).collect();
+    let recurring: Vec<(Name, Score, Name)> = indexes
+        .recurs
+        .values()
+        .map(|recur| (recur.queue.clone(), Score::new(recur.next), recur.jid.clone()))
+        .collect();
     for (queue, next, jid) in recurring {
         indexes.queue(&queue).recurring.insert((next, jid));
     }

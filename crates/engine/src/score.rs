@@ -57,8 +57,5 @@ pub(crate) fn up_to(index: &Index, min: f64, max: f64, count: usize) -> Vec<(f64
 
 /// How many have a score in `min..=max`.
 pub(crate) fn count_between(index: &Index, min: f64, max: f64) -> usize {
-    index
-        .range((Score::new(min), Name::new(b""))..)
-        .take_while(|(score, _)| score.get() <= max)
-        .count()
+    index.range((Score::new(min), Name::new(b""))..).take_while(|(score, _)| score.get() <= max).count()
 }

@@ -148,7 +148,10 @@ mod tests {
     #[test]
     fn bins_fall_where_both_histograms_want_them() {
         let mut series = Series::default();
-        for value in [0.5, 59.9, 60.0, 3599.0, 3600.0, 86_399.0, 86_400.0, 259_199.0, 259_200.0, 604_799.0, 604_800.0, -5.0] {
+        for value in [
+            0.5, 59.9, 60.0, 3599.0, 3600.0, 86_399.0, 86_400.0, 259_199.0, 259_200.0, 604_799.0, 604_800.0,
+            -5.0,
+        ] {
             series.add(value);
         }
         let unified = series.unified();

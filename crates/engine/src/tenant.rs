@@ -131,10 +131,10 @@ impl Indexes {
                 }
             }
         }
-        if let Some((id, at)) = job.more.as_mut().and_then(|more| more.pending.take()) {
-            if let Some(throttle) = self.throttles.get_mut(&id) {
-                throttle.pending.remove(&(Score::new(at), job.jid.clone()));
-            }
+        if let Some((id, at)) = job.more.as_mut().and_then(|more| more.pending.take())
+            && let Some(throttle) = self.throttles.get_mut(&id)
+        {
+            throttle.pending.remove(&(Score::new(at), job.jid.clone()));
         }
         self.mark(job);
     }
@@ -470,7 +470,9 @@ impl Tenant {
     pub(crate) fn link(&mut self, jid: &Name, others: &[Name]) -> bool {
         let mut linked = false;
         for other in others {
-            let Some(job) = self.jobs.get_mut(other).filter(|job| job.state != State::Complete) else { continue };
+            let Some(job) = self.jobs.get_mut(other).filter(|job| job.state != State::Complete) else {
+                continue;
+            };
             job.more().dependents.insert(jid.clone());
             let other = job.jid.clone();
             if let Some(job) = self.jobs.get_mut(jid) {

@@ -179,11 +179,15 @@ impl Tenant {
             KeyQuery::Exist { keys } => {
                 KeyView::Count(keys.iter().filter(|key| self.collection(cx, key).is_some()).count())
             }
-            KeyQuery::Length { key, kind } => KeyView::Count(self.of(cx, key, *kind)?.map_or(0, |found| found.len())),
+            KeyQuery::Length { key, kind } => {
+                KeyView::Count(self.of(cx, key, *kind)?.map_or(0, |found| found.len()))
+            }
             KeyQuery::Hash { key } => KeyView::Pairs(self.hash(cx, key)?),
             KeyQuery::Fields { key, fields } => {
                 let pairs = self.hash(cx, key)?;
-                let field = |wanted: &Name| pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+                let field = |wanted: &Name| {
+                    pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
+                };
                 KeyView::Values(fields.iter().map(field).collect())
             }
             KeyQuery::List { key, start, stop } => KeyView::Values(self.list_range(cx, key, *start, *stop)?),
@@ -194,15 +198,21 @@ impl Tenant {
             KeyQuery::Ranks { key, range } => KeyView::Scored(self.by_rank(cx, key, *range)?),
             KeyQuery::Scores { key, range } => KeyView::Scored(self.by_score(cx, key, range)?),
             KeyQuery::Score { key, member } => KeyView::Score(self.score_of(cx, key, member)?),
-            KeyQuery::Rank { key, member, reverse } => KeyView::Rank(self.rank_of(cx, key, member, *reverse)?),
-            KeyQuery::FirstHash { keys } => match keys.iter().find(|key| self.collection(cx, key).is_some()) {
-                Some(key) => KeyView::Pairs(self.hash(cx, key)?),
-                None => KeyView::Pairs(Vec::new()),
-            },
-            KeyQuery::FirstList { keys } => match keys.iter().find(|key| self.collection(cx, key).is_some()) {
-                Some(key) => KeyView::Values(self.list_range(cx, key, 0, -1)?),
-                None => KeyView::Values(Vec::new()),
-            },
+            KeyQuery::Rank { key, member, reverse } => {
+                KeyView::Rank(self.rank_of(cx, key, member, *reverse)?)
+            }
+            KeyQuery::FirstHash { keys } => {
+                match keys.iter().find(|key| self.collection(cx, key).is_some()) {
+                    Some(key) => KeyView::Pairs(self.hash(cx, key)?),
+                    None => KeyView::Pairs(Vec::new()),
+                }
+            }
+            KeyQuery::FirstList { keys } => {
+                match keys.iter().find(|key| self.collection(cx, key).is_some()) {
+                    Some(key) => KeyView::Values(self.list_range(cx, key, 0, -1)?),
+                    None => KeyView::Values(Vec::new()),
+                }
+            }
             KeyQuery::Keys => KeyView::Keys(self.keys(cx)),
         };
         Ok(Reply::Key(view))
@@ -244,7 +254,13 @@ impl Tenant {
         })
     }
 
-    fn list_range(&self, cx: &Cx<'_>, key: &Name, start: i64, stop: i64) -> Result<Vec<Option<ViewValue>>, Refusal> {
+    fn list_range(
+        &self,
+        cx: &Cx<'_>,
+        key: &Name,
+        start: i64,
+        stop: i64,
+    ) -> Result<Vec<Option<ViewValue>>, Refusal> {
         let Some(Collection::List(values)) = self.of(cx, key, KeyType::List)? else { return Ok(Vec::new()) };
         let (skip, take) = crate::RankWindow::Ranks { start, stop }.resolve(values.len());
         Ok(values.into_iter().skip(skip).take(take).map(Some).collect())
@@ -259,7 +275,8 @@ impl Tenant {
 
     fn by_rank(&self, cx: &Cx<'_>, key: &Name, range: RankRange) -> Result<Vec<(Name, f64)>, Refusal> {
         let index = self.zset(cx, key)?;
-        let (skip, take) = crate::RankWindow::Ranks { start: range.start, stop: range.stop }.resolve(index.len());
+        let (skip, take) =
+            crate::RankWindow::Ranks { start: range.start, stop: range.stop }.resolve(index.len());
         let pair = |(score, name): &(Score, Name)| (name.clone(), score.get());
         Ok(match range.reverse {
             true => index.iter().rev().skip(skip).take(take).map(pair).collect(),
@@ -269,7 +286,8 @@ impl Tenant {
 
     fn by_score(&self, cx: &Cx<'_>, key: &Name, range: &ScoreRange) -> Result<Vec<(Name, f64)>, Refusal> {
         let index = self.zset(cx, key)?;
-        let inside = |(score, name): &(Score, Name)| range.holds(score.get()).then(|| (name.clone(), score.get()));
+        let inside =
+            |(score, name): &(Score, Name)| range.holds(score.get()).then(|| (name.clone(), score.get()));
         let count = range.count.unwrap_or(usize::MAX);
         Ok(match range.reverse {
             true => index.iter().rev().filter_map(inside).skip(range.offset).take(count).collect(),
@@ -294,7 +312,13 @@ impl Tenant {
         Ok(index.iter().find(|(_, name)| name == member).map(|(score, _)| score.get()))
     }
 
-    fn rank_of(&self, cx: &Cx<'_>, key: &Name, member: &Name, reverse: bool) -> Result<Option<usize>, Refusal> {
+    fn rank_of(
+        &self,
+        cx: &Cx<'_>,
+        key: &Name,
+        member: &Name,
+        reverse: bool,
+    ) -> Result<Option<usize>, Refusal> {
         let index = self.zset(cx, key)?;
         let rank = index.iter().position(|(_, name)| name == member);
         Ok(rank.map(|rank| if reverse { index.len() - 1 - rank } else { rank }))
@@ -323,26 +347,36 @@ impl Tenant {
     fn virtual_key<'a>(&'a self, cx: &Cx<'_>, rest: &[u8]) -> Option<Collection<'a>> {
         let indexes = &self.indexes;
         let sorted = |pairs: Vec<(f64, &Name)>| {
-            Collection::Zset(Cow::Owned(pairs.into_iter().map(|(at, name)| (Score::new(at), name.clone())).collect()))
+            Collection::Zset(Cow::Owned(
+                pairs.into_iter().map(|(at, name)| (Score::new(at), name.clone())).collect(),
+            ))
         };
         Some(match rest {
             b"config" => Collection::Hash(
                 indexes.config.options.iter().map(|(k, v)| (k.clone(), ViewValue::Name(v.clone()))).collect(),
             ),
-            b"queues" => sorted(indexes.queues.iter().filter_map(|(name, queue)| Some((queue.seen_at?, name))).collect()),
+            b"queues" => sorted(
+                indexes.queues.iter().filter_map(|(name, queue)| Some((queue.seen_at?, name))).collect(),
+            ),
             b"paused_queues" => {
-                let mut paused: Vec<Name> =
-                    indexes.queues.iter().filter(|(_, queue)| queue.paused).map(|(name, _)| name.clone()).collect();
+                let mut paused: Vec<Name> = indexes
+                    .queues
+                    .iter()
+                    .filter(|(_, queue)| queue.paused)
+                    .map(|(name, _)| name.clone())
+                    .collect();
                 paused.sort_unstable();
                 Collection::Set(paused)
             }
-            b"workers" => {
-                sorted(indexes.workers.iter().filter_map(|(name, worker)| Some((worker.seen_at?, name))).collect())
-            }
+            b"workers" => sorted(
+                indexes.workers.iter().filter_map(|(name, worker)| Some((worker.seen_at?, name))).collect(),
+            ),
             b"failures" => Collection::Set(indexes.groups.keys().cloned().collect()),
             b"completed" => Collection::Zset(Cow::Borrowed(&indexes.completed)),
             b"tracked" => sorted(indexes.tracked.iter().map(|(jid, at)| (*at, jid)).collect()),
-            b"tags" => sorted(indexes.tags.iter().filter_map(|(name, tag)| Some((tag.count? as f64, name))).collect()),
+            b"tags" => sorted(
+                indexes.tags.iter().filter_map(|(name, tag)| Some((tag.count? as f64, name))).collect(),
+            ),
             _ => return self.named_key(cx, rest),
         })
     }
@@ -502,12 +536,12 @@ impl Tenant {
     /// How many keys there are.
     pub(crate) fn key_count(&self, cx: &Cx<'_>) -> usize {
         // A job is two keys, its hash and its history; the rest is few.
-        let links = |job: &&Box<Job>| {
+        let links = |job: &Job| {
             job.more.as_deref().map_or(0, |more| {
                 usize::from(!more.dependents.is_empty()) + usize::from(!more.dependencies.is_empty())
             })
         };
-        let jobs: usize = self.jobs.values().map(|job| 2 + links(&job)).sum();
+        let jobs: usize = self.jobs.values().map(|job| 2 + links(job)).sum();
         jobs + self.few_keys(cx).len()
     }
 
@@ -577,7 +611,9 @@ fn series_hash(series: &Series) -> Vec<(Name, ViewValue)> {
     let moments = [("total", series.total), ("mean", series.mean), ("vk", series.vk)];
     let mut pairs: Vec<(Name, ViewValue)> =
         moments.into_iter().map(|(field, value)| (field.into(), ViewValue::Number(value))).collect();
-    pairs.extend(series.sparse().into_iter().map(|(field, count)| (field.into(), ViewValue::Number(count as f64))));
+    pairs.extend(
+        series.sparse().into_iter().map(|(field, count)| (field.into(), ViewValue::Number(count as f64))),
+    );
     pairs
 }
 

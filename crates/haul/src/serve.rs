@@ -1,7 +1,6 @@
 //! `haul serve`: opens the store, loads the engine, listens, and stops cleanly.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::Context;
 use haul_store::{DiskOptions, DiskStore, Store};
@@ -10,7 +9,6 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::config::{Config, Durability};
-use crate::dialect::scripts::Scripts;
 use crate::resp::{Hub, Listener, Server};
 use crate::shard::{self, Core, OpenStore, Settings};
 
@@ -23,63 +21,60 @@ pub(crate) fn disk_options(config: &Config) -> DiskOptions {
     };
     if let Some(bytes) = config.log_bytes_max {
         options.log_bytes_max = bytes;
+        // A small log is still several segments, or it could never be folded while it is written.
+        options.segment_bytes = options.segment_bytes.min(bytes / 4);
+        options.checkpoint_bytes = options.checkpoint_bytes.min(bytes / 2);
     }
     options
 }
 
-/// Serves until a signal says stop.
-pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
-    let options = disk_options(&config);
-    let mut open: OpenStore = Box::new(move || Ok(Box::new(DiskStore::open(options.clone())?) as Box<dyn Store>));
-    let began = clock::instant();
-    let core = tokio::task::spawn_blocking(move || {
-        let store = open()?;
-        Core::load(store).map(|core| (core, open))
-    });
-    let (core, open) = core.await?.with_context(|| format!("the data in {} could not be opened", config.data.display()))?;
-    let jobs = core.engine().jobs();
-    let took = began.elapsed();
+/// File descriptors kept for the store, the listeners and the rest: connections must not use them up.
+const DESCRIPTORS_KEPT: u64 = 512;
 
+/// Asks for as many file descriptors as the connections need, and serves fewer connections if there are not enough.
+fn reserve_descriptors(limits: &mut crate::resp::Limits) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = limits.connections_max as u64 + DESCRIPTORS_KEPT;
+    let now = getrlimit(Resource::Nofile);
+    let most = now.maximum.unwrap_or(u64::MAX);
+    let mut have = now.current.unwrap_or(u64::MAX);
+    let asked = wanted.min(most);
+    if asked > have && setrlimit(Resource::Nofile, Rlimit { current: Some(asked), maximum: now.maximum }).is_ok() {
+        have = asked;
+    }
+    if have < wanted {
+        let possible = usize::try_from(have.saturating_sub(DESCRIPTORS_KEPT).max(have / 2)).unwrap_or(usize::MAX);
+        tracing::warn!(
+            file_descriptors = have,
+            connections_max = possible,
+            "too few file descriptors for connections-max: fewer connections are served; raise ulimit -n"
+        );
+        limits.connections_max = possible;
+    }
+}
+
+/// Serves until a signal says stop.
+pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
+    reserve_descriptors(&mut config.limits);
+    let began = clock::instant();
+    let (core, open) = load(&config).await?;
+    let (jobs, took) = (core.engine().jobs(), began.elapsed());
     let redis = Listener::bind(config.redis)
         .await
         .with_context(|| format!("{} is taken; choose another address with --redis", config.redis))?;
-    let http = match config.http {
-        None => None,
-        Some(address) => Some(
-            tokio::net::TcpListener::bind(address)
-                .await
-                .with_context(|| format!("{address} is taken; choose another address with --http, or --http off"))?,
-        ),
-    };
+    let http = bind_http(&config).await?;
     let hub = Hub::new(config.limits.subscriber_bytes_max);
     let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(hub.clone()))?;
-    let data_path = std::fs::canonicalize(&config.data).unwrap_or_else(|_| config.data.clone()).display().to_string();
-    let server = Arc::new(Server {
-        shard: shard.clone(),
-        hub,
-        scripts: Mutex::new(Scripts::default()),
-        slowlog: Mutex::new(
-            [("slowlog-log-slower-than", "10000".to_owned()), ("slowlog-max-len", "128".to_owned())].into(),
-        ),
-        limits: config.limits.clone(),
-        error_format: config.error_format,
-        lua_data: config.lua_data,
-        started_at: clock::now(),
-        port: redis.address()?.port(),
-        data_path: data_path.clone(),
-        durability: config.durability.to_string(),
-        connections: AtomicUsize::new(0),
-        connections_seen: AtomicU64::new(0),
-        connections_refused: AtomicU64::new(0),
-        commands: AtomicU64::new(0),
-        next_connection: AtomicU64::new(0),
-    });
-    let http_address = http.as_ref().map_or_else(|| "off".to_owned(), |http| format!("{:?}", http.local_addr().ok()));
+    let server = Arc::new(Server::new(&config, shard.clone(), hub, redis.address()?.port()));
+    let http_address = match &http {
+        Some(listener) => listener.local_addr()?.to_string(),
+        None => "off".to_owned(),
+    };
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         redis = %redis.address()?,
-        http = %http_address.trim_start_matches("Some(").trim_end_matches(')'),
-        data = %data_path,
+        http = %http_address,
+        data = %server.data_path,
         durability = %config.durability,
         jobs,
         loaded_in = ?took,
@@ -96,13 +91,32 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
         http.await?;
     }
     shard.stop();
-    let ended = tokio::task::spawn_blocking(move || thread.join()).await?;
-    match ended {
+    match tokio::task::spawn_blocking(move || thread.join()).await? {
         Ok(result) => result.context("the data could not be closed cleanly; nothing acknowledged is lost")?,
         Err(_) => anyhow::bail!("the shard's thread ended unexpectedly"),
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Opens the store and loads the engine from it.
+async fn load(config: &Config) -> anyhow::Result<(Core, OpenStore)> {
+    let options = disk_options(config);
+    let mut open: OpenStore =
+        Box::new(move || Ok(Box::new(DiskStore::open(options.clone())?) as Box<dyn Store>));
+    let core = tokio::task::spawn_blocking(move || {
+        let store = open()?;
+        Core::load(store).map(|core| (core, open))
+    });
+    core.await?.with_context(|| format!("the data in {} could not be opened", config.data.display()))
+}
+
+async fn bind_http(config: &Config) -> anyhow::Result<Option<tokio::net::TcpListener>> {
+    let Some(address) = config.http else { return Ok(None) };
+    let bound = tokio::net::TcpListener::bind(address).await;
+    bound
+        .map(Some)
+        .with_context(|| format!("{address} is taken; choose another address with --http, or --http off"))
 }
 
 /// SIGTERM or SIGINT; or the shard has given up, which a person must see to.

@@ -107,7 +107,8 @@ impl Tenant {
             self.delete(cx, &jid);
         }
         let excess = self.indexes.completed.len().saturating_sub(self.indexes.config.jobs_history_count());
-        let excess: Vec<Name> = self.indexes.completed.iter().take(excess).map(|(_, jid)| jid.clone()).collect();
+        let excess: Vec<Name> =
+            self.indexes.completed.iter().take(excess).map(|(_, jid)| jid.clone()).collect();
         for jid in excess {
             self.delete(cx, &jid);
         }

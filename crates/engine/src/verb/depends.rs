@@ -6,7 +6,14 @@ use crate::tenant::{Cx, Tenant};
 use crate::{Name, Refusal, Reply};
 
 impl Tenant {
-    pub(super) fn depends(&mut self, cx: &mut Cx<'_>, jid: &Name, on: Option<bool>, jids: &[Name], all: bool) -> Answer {
+    pub(super) fn depends(
+        &mut self,
+        cx: &mut Cx<'_>,
+        jid: &Name,
+        on: Option<bool>,
+        jids: &[Name],
+        all: bool,
+    ) -> Answer {
         let state = self.jobs.get(jid).map(|job| job.state);
         if state != Some(State::Depends) {
             return Err(Refusal::NotDepends { jid: jid.clone(), state });
@@ -24,7 +31,8 @@ impl Tenant {
     fn undepend(&mut self, cx: &mut Cx<'_>, jid: &Name, jids: &[Name], all: bool) {
         let more = self.jobs.get(jid).and_then(|job| job.more.as_deref());
         let has = more.map(|more| more.dependencies.clone()).unwrap_or_default();
-        let gone: Vec<&Name> = if all { has.iter().collect() } else { jids.iter().filter(|j| has.contains(*j)).collect() };
+        let gone: Vec<&Name> =
+            if all { has.iter().collect() } else { jids.iter().filter(|j| has.contains(*j)).collect() };
         for other in &gone {
             self.unlink(jid, other);
         }

@@ -20,7 +20,12 @@ impl Tenant {
             }
         };
         let worker = worker.unwrap_or_else(|| job.worker.clone());
-        let event = Event::Failed { jid: jid.clone(), group: group.clone(), worker: worker.clone(), message: message.clone() };
+        let event = Event::Failed {
+            jid: jid.clone(),
+            group: group.clone(),
+            worker: worker.clone(),
+            message: message.clone(),
+        };
         cx.emit(event);
         self.indexes.emit_tracked(cx, TrackedEvent::Failed, &jid);
         let group = self.indexes.names.shared(group.bytes());

@@ -28,7 +28,8 @@ impl Tenant {
 
     pub(super) fn heartbeat_many(&mut self, cx: &mut Cx<'_>, worker: &Name, jids: Vec<Name>) -> Reply {
         let one = |jid: Name| {
-            let beat = Heartbeat { jid, worker: worker.clone(), attempt: None, lock: Lock::Option, data: None };
+            let beat =
+                Heartbeat { jid, worker: worker.clone(), attempt: None, lock: Lock::Option, data: None };
             self.heartbeat(cx, beat)
         };
         Reply::Each(jids.into_iter().map(one).collect())

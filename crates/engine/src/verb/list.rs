@@ -46,7 +46,8 @@ impl Tenant {
     }
 
     pub(super) fn queue_names(&self) -> Vec<Name> {
-        let seen = self.indexes.queues.iter().filter_map(|(name, queue)| Some((Score::new(queue.seen_at?), name)));
+        let seen =
+            self.indexes.queues.iter().filter_map(|(name, queue)| Some((Score::new(queue.seen_at?), name)));
         let mut seen: Vec<(Score, &Name)> = seen.collect();
         seen.sort_unstable();
         seen.into_iter().map(|(_, name)| name.clone()).collect()
@@ -75,7 +76,8 @@ impl Tenant {
             return;
         }
         let oldest = cx.now - self.indexes.config.max_worker_age();
-        let old = self.indexes.workers.iter().filter(|(_, worker)| worker.seen_at.is_some_and(|at| at <= oldest));
+        let old =
+            self.indexes.workers.iter().filter(|(_, worker)| worker.seen_at.is_some_and(|at| at <= oldest));
         let old: Vec<Name> = old.map(|(name, _)| name.clone()).collect();
         for name in old {
             let Some(worker) = self.indexes.workers.remove(&name) else { continue };
@@ -100,7 +102,8 @@ impl Tenant {
             })
         });
         let mut listed: Vec<WorkerCounts> = listed.collect();
-        listed.sort_unstable_by(|a, b| (Score::new(b.seen_at), &b.name).cmp(&(Score::new(a.seen_at), &a.name)));
+        listed
+            .sort_unstable_by(|a, b| (Score::new(b.seen_at), &b.name).cmp(&(Score::new(a.seen_at), &a.name)));
         Reply::Workers(listed)
     }
 
@@ -112,7 +115,10 @@ impl Tenant {
             let inside = jobs.iter().rev().filter(|(score, _)| (min..=max).contains(&score.get()));
             inside.map(|(_, jid)| jid.clone()).collect()
         };
-        Reply::WorkerJobs { jobs: between(cx.now, cx.now + WORKER_JOBS_HORIZON), stalled: between(0.0, cx.now) }
+        Reply::WorkerJobs {
+            jobs: between(cx.now, cx.now + WORKER_JOBS_HORIZON),
+            stalled: between(0.0, cx.now),
+        }
     }
 
     pub(super) fn deregister(&mut self, workers: Vec<Name>) -> Reply {
@@ -172,9 +178,14 @@ impl Tenant {
     }
 
     pub(super) fn failed(&self, group: &Name, range: RankWindow) -> Reply {
-        let Some(group) = self.indexes.groups.get(group) else { return Reply::Page { total: 0, jids: Vec::new() } };
+        let Some(group) = self.indexes.groups.get(group) else {
+            return Reply::Page { total: 0, jids: Vec::new() };
+        };
         let (skip, take) = range.resolve(group.len());
-        Reply::Page { total: group.len(), jids: group.values().rev().skip(skip).take(take).cloned().collect() }
+        Reply::Page {
+            total: group.len(),
+            jids: group.values().rev().skip(skip).take(take).cloned().collect(),
+        }
     }
 
     pub(super) fn totals(&self, cx: &Cx<'_>) -> Reply {

@@ -29,7 +29,9 @@ impl Tenant {
     /// Does one command.
     pub(crate) fn apply(&mut self, cx: &mut Cx<'_>, command: Command) -> Answer {
         match command {
-            Command::Get { jid } => Ok(Reply::Job(self.jobs.get(&jid).map(|job| Box::new(self.indexes.view(job))))),
+            Command::Get { jid } => {
+                Ok(Reply::Job(self.jobs.get(&jid).map(|job| Box::new(self.indexes.view(job)))))
+            }
             Command::GetMany { jids } => Ok(Reply::Jobs(self.views(&jids))),
             Command::Exists { jid } => Ok(Reply::Bool(self.jobs.contains_key(&jid))),
             Command::Put(put) => self.put_one(cx, *put),
@@ -65,11 +67,15 @@ impl Tenant {
             Command::Tracked => Ok(self.tracked()),
             Command::Recur(recur) => Ok(self.recur(cx, *recur)),
             Command::Unrecur { jid } => Ok(self.unrecur(&jid)),
-            Command::RecurGet { jid } => Ok(Reply::Recur(self.indexes.recurs.get(&jid).cloned().map(Box::new))),
+            Command::RecurGet { jid } => {
+                Ok(Reply::Recur(self.indexes.recurs.get(&jid).cloned().map(Box::new)))
+            }
             Command::RecurUpdate { jid, changes } => self.recur_update(cx, &jid, changes),
             Command::RecurTag { jid, tags } => self.recur_tag(&jid, tags),
             Command::RecurUntag { jid, tags } => self.recur_untag(&jid, &tags),
-            Command::ConfigGet { option } => Ok(Reply::Option(self.indexes.config.options.get(&option).cloned())),
+            Command::ConfigGet { option } => {
+                Ok(Reply::Option(self.indexes.config.options.get(&option).cloned()))
+            }
             Command::ConfigAll => Ok(self.config_all()),
             Command::ConfigSet { option, value } => Ok(self.config_set(cx, option, value)),
             Command::ConfigUnset { option } => Ok(self.config_unset(cx, option)),

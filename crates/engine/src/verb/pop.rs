@@ -60,7 +60,9 @@ impl Tenant {
         for jid in &popped {
             self.hand_out(cx, jid, &pop.worker, expires);
         }
-        if !self.indexes.throttles.is_empty() && !self.indexes.is_available(&throttle::of_queue(name), cx.clock) {
+        if !self.indexes.throttles.is_empty()
+            && !self.indexes.is_available(&throttle::of_queue(name), cx.clock)
+        {
             return popped;
         }
         let missing = count - popped.len();
@@ -88,11 +90,8 @@ impl Tenant {
         worker: &Name,
         expires: f64,
     ) {
-        let mut rounds = if cx.rules.pop_rounds_option {
-            self.indexes.config.max_pop_retry(name)
-        } else {
-            f64::INFINITY
-        };
+        let mut rounds =
+            if cx.rules.pop_rounds_option { self.indexes.config.max_pop_retry(name) } else { f64::INFINITY };
         while popped.len() < count && rounds > 0.0 {
             let Some(queue) = self.indexes.queues.get(name) else { return };
             let next = queue.work.iter().rev().take(count - popped.len());
@@ -266,7 +265,8 @@ impl Tenant {
         };
         self.delete(cx, &jid);
         let nobody = self.indexes.names.shared(b"");
-        let mut job = Box::new(new_job(jid.clone(), &self.indexes.names.shared(recur.queue.bytes()), &nobody));
+        let mut job =
+            Box::new(new_job(jid.clone(), &self.indexes.names.shared(recur.queue.bytes()), &nobody));
         job.klass = self.indexes.names.shared(recur.klass.bytes());
         job.data = cx.keep(Bytes::copy_from_slice(recur.data.bytes()));
         job.priority = recur.priority;

@@ -103,7 +103,8 @@ impl Tenant {
         } else if !throttles.is_empty() {
             job.more().throttles = throttles;
         }
-        let tags = fields.tags.unwrap_or_else(|| job.tags().iter().map(|tagged| tagged.tag.clone()).collect());
+        let tags =
+            fields.tags.unwrap_or_else(|| job.tags().iter().map(|tagged| tagged.tag.clone()).collect());
         self.indexes.retag(cx, job, tags);
         self.indexes.mark(job);
     }
@@ -132,7 +133,9 @@ fn check_put(put: &Put, exists: bool) -> Result<(), Refusal> {
     let incomplete = put.klass.is_none() || put.data.is_none();
     match put.when {
         PutWhen::New if exists => Err(Refusal::Exists { jid: put.jid.clone() }),
-        _ if !exists && (incomplete || put.when == PutWhen::Exists) => Err(Refusal::NoJob { jid: put.jid.clone() }),
+        _ if !exists && (incomplete || put.when == PutWhen::Exists) => {
+            Err(Refusal::NoJob { jid: put.jid.clone() })
+        }
         _ => Ok(()),
     }
 }

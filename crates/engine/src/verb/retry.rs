@@ -44,7 +44,11 @@ impl Indexes {
             let worker = self.names.shared(retry.worker.bytes());
             let group = self.names.shared(group.bytes());
             let message = cx.keep(message);
-            set_failure(cx, job, Failure { group, message, when: cx.now.floor(), worker, queue: queue.clone() });
+            set_failure(
+                cx,
+                job,
+                Failure { group, message, when: cx.now.floor(), worker, queue: queue.clone() },
+            );
         }
         if retry.delay > 0.0 {
             job.state = State::Scheduled;

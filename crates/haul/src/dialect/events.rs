@@ -19,7 +19,8 @@ pub(crate) fn messages(event: &Event) -> Vec<Message> {
         Event::Untrack { jid } => vec![bare("untrack", jid)],
         Event::Tracked { what, jid } => vec![bare(what.word(), jid)],
         Event::LockLost { jid, worker } => {
-            let payload = object(&[("jid", jid.bytes()), ("event", b"lock_lost"), ("worker", worker.bytes())]);
+            let payload =
+                object(&[("jid", jid.bytes()), ("event", b"lock_lost"), ("worker", worker.bytes())]);
             vec![to_worker(worker, &payload), log(payload)]
         }
         Event::Canceled { jid, queue, worker } => {
@@ -51,7 +52,11 @@ pub(crate) fn messages(event: &Event) -> Vec<Message> {
             vec![log(object(&members))]
         }
         Event::ConfigSet { option, value } => {
-            vec![log(object(&[("option", option.bytes()), ("event", b"config_set"), ("value", value.bytes())]))]
+            vec![log(object(&[
+                ("option", option.bytes()),
+                ("event", b"config_set"),
+                ("value", value.bytes()),
+            ]))]
         }
         Event::ConfigUnset { option } => {
             vec![log(object(&[("event", b"config_unset"), ("option", option.bytes())]))]

@@ -71,12 +71,25 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_redis() {
-        for (pattern, text) in
-            [("*", ""), ("ql:*", "ql:j:1"), ("h?llo", "hello"), ("h[a-f]llo", "hello"), ("h[^x]llo", "hello"), ("a\\*b", "a*b"), ("*a*b*", "xxaybz")]
-        {
+        for (pattern, text) in [
+            ("*", ""),
+            ("ql:*", "ql:j:1"),
+            ("h?llo", "hello"),
+            ("h[a-f]llo", "hello"),
+            ("h[^x]llo", "hello"),
+            ("a\\*b", "a*b"),
+            ("*a*b*", "xxaybz"),
+        ] {
             assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
-        for (pattern, text) in [("", "a"), ("h?llo", "hllo"), ("h[^e]llo", "hello"), ("a*b", "acbd"), ("[", "a"), ("a\\*b", "axb")] {
+        for (pattern, text) in [
+            ("", "a"),
+            ("h?llo", "hllo"),
+            ("h[^e]llo", "hello"),
+            ("a*b", "acbd"),
+            ("[", "a"),
+            ("a\\*b", "axb"),
+        ] {
             assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
     }

@@ -209,7 +209,8 @@ impl Checker<'_> {
         self.expect(b'u')?;
         let mut value = 0;
         for _ in 0..4 {
-            let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(|| self.fault())?;
+            let digit =
+                self.peek().and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(|| self.fault())?;
             value = value * 16 + digit;
             self.at += 1;
         }
@@ -357,9 +358,23 @@ mod tests {
         ] {
             assert_eq!(check(text.as_bytes()), Ok(kind), "{text}");
         }
-        for text in
-            ["", "{", "[1,]", "{\"a\":}", "NaN", "0x1F", "01", "1.", "\"\\ud800\"", "[1] x", "{'a':1}", "\"\n\"", "tru", "[", "{\"a\"}"]
-        {
+        for text in [
+            "",
+            "{",
+            "[1,]",
+            "{\"a\":}",
+            "NaN",
+            "0x1F",
+            "01",
+            "1.",
+            "\"\\ud800\"",
+            "[1] x",
+            "{'a':1}",
+            "\"\n\"",
+            "tru",
+            "[",
+            "{\"a\"}",
+        ] {
             assert!(check(text.as_bytes()).is_err(), "{text}");
         }
         assert_eq!(check(b""), Err(Fault::Token(1)));

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use haul_client::resp::Frame;
 use haul_engine::{
-    Command, KeyAnswer, KeyCommand, KeyQuery, KeyType, KeyView, Name, RankRange, Refusal, Reply, Rules, ScoreBound,
-    ScoreRange, ViewValue, parse_number,
+    Command, KeyAnswer, KeyCommand, KeyQuery, KeyType, KeyView, Name, RankRange, Refusal, Reply, Rules,
+    ScoreBound, ScoreRange, ViewValue, parse_number,
 };
 
 use super::args::Args;
@@ -27,14 +27,18 @@ pub(crate) enum Shape {
     HashKeys,
     HashValues,
     /// A flat list of members, with scores if asked for.
-    Members { with_scores: bool },
+    Members {
+        with_scores: bool,
+    },
     /// How many members.
     CountMembers,
     Contains(Name),
     /// Names that match a pattern.
     Matching(Bytes),
     /// Whole seconds, or milliseconds.
-    Ttl { milliseconds: bool },
+    Ttl {
+        milliseconds: bool,
+    },
     /// All that matches, as the one page of a scan.
     Scan(Bytes),
     /// The popped value without its key.
@@ -106,10 +110,10 @@ pub(crate) fn is_known(name: &str) -> bool {
 
 /// Understands a command on keys; `name` in lower case.
 pub(crate) fn read(name: &str, list: &[&[u8]], env: &Env) -> Result<Plan, Wrong> {
-    if let Some((_, least, most)) = TABLE.iter().find(|(known, ..)| *known == name) {
-        if list.len() < *least || (*most > 0 && list.len() > *most) {
-            return Err(arity(name));
-        }
+    if let Some((_, least, most)) = TABLE.iter().find(|(known, ..)| *known == name)
+        && (list.len() < *least || (*most > 0 && list.len() > *most))
+    {
+        return Err(arity(name));
     }
     let reader = Reader { name, args: Args::new(list, env) };
     let mut wait = None;
@@ -143,9 +147,10 @@ impl Reader<'_> {
         match self.name {
             "type" => query(KeyQuery::Type { key: key()? }, Shape::Plain),
             "exists" => query(KeyQuery::Exist { keys: self.keys(0)? }, Shape::Plain),
-            "keys" => {
-                query(KeyQuery::Keys, Shape::Matching(Bytes::copy_from_slice(self.args.get(0).unwrap_or_default())))
-            }
+            "keys" => query(
+                KeyQuery::Keys,
+                Shape::Matching(Bytes::copy_from_slice(self.args.get(0).unwrap_or_default())),
+            ),
             "dbsize" => Ok((Command::Totals, Shape::Plain)),
             "lrange" => {
                 let (start, stop) = (self.integer(1)?, self.integer(2)?);
@@ -197,11 +202,17 @@ impl Reader<'_> {
     fn read_scratch(&self) -> Read {
         let (command, shape) = match self.name {
             "get" => (KeyCommand::Get { key: self.key(0)? }, Shape::Plain),
-            "ttl" | "pttl" => (KeyCommand::Ttl { key: self.key(0)? }, Shape::Ttl { milliseconds: self.name == "pttl" }),
+            "ttl" | "pttl" => {
+                (KeyCommand::Ttl { key: self.key(0)? }, Shape::Ttl { milliseconds: self.name == "pttl" })
+            }
             "set" => (self.set()?, Shape::Plain),
             "setnx" => {
-                let set =
-                    KeyCommand::Set { key: self.own(0)?, value: self.value(1)?, ttl: None, only_if: Some(false) };
+                let set = KeyCommand::Set {
+                    key: self.own(0)?,
+                    value: self.value(1)?,
+                    ttl: None,
+                    only_if: Some(false),
+                };
                 (set, Shape::IsThere)
             }
             "del" | "unlink" => {
@@ -250,7 +261,10 @@ impl Reader<'_> {
 
     fn integer(&self, at: usize) -> Result<i64, Wrong> {
         let text = self.args.get(at).ok_or_else(|| arity(self.name))?;
-        std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or_else(|| NOT_INTEGER.to_owned())
+        std::str::from_utf8(text)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| NOT_INTEGER.to_owned())
     }
 
     /// `5`, `(5`, `-inf`, `+inf`.
@@ -302,7 +316,10 @@ impl Reader<'_> {
             let (min, max) = (self.bound(low)?, self.bound(high)?);
             KeyQuery::Scores { key, range: ScoreRange { min, max, reverse, offset: limit.0, count: limit.1 } }
         } else {
-            KeyQuery::Ranks { key, range: RankRange { start: self.integer(1)?, stop: self.integer(2)?, reverse } }
+            KeyQuery::Ranks {
+                key,
+                range: RankRange { start: self.integer(1)?, stop: self.integer(2)?, reverse },
+            }
         };
         Ok((Command::Key(query), Shape::Members { with_scores }))
     }
@@ -346,7 +363,8 @@ impl Reader<'_> {
                 b"PX" => 0.001,
                 _ => return Err(SYNTAX.to_owned()),
             };
-            let seconds = words.next().and_then(|text| parse_number(text)).ok_or_else(|| NOT_INTEGER.to_owned())?;
+            let seconds =
+                words.next().and_then(|text| parse_number(text)).ok_or_else(|| NOT_INTEGER.to_owned())?;
             if seconds <= 0.0 {
                 return Err("ERR invalid expire time in 'set' command".to_owned());
             }
@@ -366,7 +384,8 @@ impl Reader<'_> {
     /// `key [key ...] timeout`; 0 waits for ever, within reason.
     fn blocking_pop(&self) -> Result<(Command, Shape, f64), Wrong> {
         let last = self.args.len() - 1;
-        let seconds = self.args.get(last).and_then(parse_number).ok_or("ERR timeout is not a float or out of range")?;
+        let seconds =
+            self.args.get(last).and_then(parse_number).ok_or("ERR timeout is not a float or out of range")?;
         if seconds < 0.0 {
             return Err("ERR timeout is negative".to_owned());
         }
@@ -432,11 +451,17 @@ impl Shape {
                 Frame::Int(i64::from(matches!(values.first(), Some(Some(_)))))
             }
             (_, KeyView::Values(values)) => {
-                let frames = values.iter().map(|value| value.as_ref().map_or(Frame::Nil, |value| value_frame(value, texts)));
+                let frames = values
+                    .iter()
+                    .map(|value| value.as_ref().map_or(Frame::Nil, |value| value_frame(value, texts)));
                 Frame::Array(frames.collect())
             }
-            (Shape::Contains(member), KeyView::Members(members)) => Frame::Int(i64::from(members.contains(&member))),
-            (_, KeyView::Members(members)) => Frame::Set(members.iter().map(|name| bulk(name.bytes())).collect()),
+            (Shape::Contains(member), KeyView::Members(members)) => {
+                Frame::Int(i64::from(members.contains(&member)))
+            }
+            (_, KeyView::Members(members)) => {
+                Frame::Set(members.iter().map(|name| bulk(name.bytes())).collect())
+            }
             (Shape::CountMembers, KeyView::Scored(members)) => int(members.len()),
             (Shape::Members { with_scores: true }, KeyView::Scored(members)) => Frame::Pairs(
                 members.iter().map(|(name, score)| (bulk(name.bytes()), Frame::Double(*score))).collect(),
@@ -465,7 +490,9 @@ impl Shape {
             (Shape::PoppedValue, KeyAnswer::Popped(_, value)) => bulk(value.bytes()),
             (_, KeyAnswer::Popped(key, value)) => Frame::Array(vec![bulk(key.bytes()), bulk(value.bytes())]),
             (_, KeyAnswer::Seconds(left)) if left < 0.0 => Frame::Int(left as i64),
-            (Shape::Ttl { milliseconds: true }, KeyAnswer::Seconds(left)) => Frame::Int((left * 1000.0) as i64),
+            (Shape::Ttl { milliseconds: true }, KeyAnswer::Seconds(left)) => {
+                Frame::Int((left * 1000.0) as i64)
+            }
             (_, KeyAnswer::Seconds(left)) => Frame::Int(left.round() as i64),
         }
     }

@@ -2,8 +2,8 @@
 //! `docs/reference/commands.md` is their description; keep the two in step.
 
 use haul_engine::{
-    Command, Complete, Fail, Heartbeat, JobList, Jobs, Lock, Name, Next, Pop, Put, PutWhen, RankWindow, RecurPut,
-    Retry, Rules, parse_number,
+    Command, Complete, Fail, Heartbeat, JobList, Jobs, Lock, Name, Next, Pop, Put, PutWhen, RankWindow,
+    RecurPut, Retry, Rules, parse_number,
 };
 
 use super::args::{Args, Bad, kind, shown};
@@ -23,7 +23,8 @@ type Read = Result<(Command, Shape), Bad>;
 /// Understands one command; `name` is what follows `HAUL.`, in any case.
 pub(crate) fn read(name: &[u8], list: &[&[u8]], env: &Env) -> Result<Plan, Bad> {
     let name = name.to_ascii_uppercase();
-    let reader = Reader { name: String::from_utf8_lossy(&name).into_owned(), args: Args::new(list, env), env };
+    let reader =
+        Reader { name: String::from_utf8_lossy(&name).into_owned(), args: Args::new(list, env), env };
     let mut wait = None;
     let (command, shape) = match name.as_slice() {
         b"POP" => {
@@ -70,7 +71,9 @@ impl<'a> Keywords<'a> {
 
     fn attempt(&self) -> Result<Option<u32>, Bad> {
         let attempt = self.whole("ATTEMPT")?;
-        attempt.map(|attempt| u32::try_from(attempt).map_err(|_| "ATTEMPT is too large".to_owned())).transpose()
+        attempt
+            .map(|attempt| u32::try_from(attempt).map_err(|_| "ATTEMPT is too large".to_owned()))
+            .transpose()
     }
 
     fn lock(&self) -> Result<Lock, Bad> {
@@ -139,7 +142,8 @@ impl<'a> Reader<'a> {
             }
             b"RESULT" => self.of_job(|jid| Command::Get { jid }, Shape::Result),
             b"PEEK" => {
-                let count = self.keywords(1, &["COUNT"], &[])?.whole("COUNT")?.unwrap_or(1).min(POP_COUNT_MAX);
+                let count =
+                    self.keywords(1, &["COUNT"], &[])?.whole("COUNT")?.unwrap_or(1).min(POP_COUNT_MAX);
                 Ok((Command::Peek { queue: self.name(0, "queue")?, offset: 0, count }, Shape::Jobs))
             }
             b"QUEUES" if self.args.len() == 0 => Ok((Command::AllQueueCounts, Shape::Json)),
@@ -167,7 +171,8 @@ impl<'a> Reader<'a> {
             }
             b"TAGS" => {
                 let words = self.keywords(0, &["OFFSET", "COUNT"], &[])?;
-                let (offset, count) = (words.whole("OFFSET")?.unwrap_or(0), words.whole("COUNT")?.unwrap_or(25));
+                let (offset, count) =
+                    (words.whole("OFFSET")?.unwrap_or(0), words.whole("COUNT")?.unwrap_or(25));
                 Ok((Command::TopTags { offset, count: Some(count) }, Shape::Names))
             }
             b"GETRECUR" => self.of_job(|jid| Command::RecurGet { jid }, Shape::Json),
@@ -180,15 +185,22 @@ impl<'a> Reader<'a> {
 
     fn read_settings(&self, name: &[u8]) -> Read {
         match name {
-            b"TAG" => Ok((Command::Tag { jid: self.name(0, "jid")?, tags: self.some(1, "tag")? }, Shape::Names)),
-            b"UNTAG" => Ok((Command::Untag { jid: self.name(0, "jid")?, tags: self.some(1, "tag")? }, Shape::Names)),
+            b"TAG" => {
+                Ok((Command::Tag { jid: self.name(0, "jid")?, tags: self.some(1, "tag")? }, Shape::Names))
+            }
+            b"UNTAG" => {
+                Ok((Command::Untag { jid: self.name(0, "jid")?, tags: self.some(1, "tag")? }, Shape::Names))
+            }
             b"PAUSE" => Ok((Command::Pause { queues: self.some(0, "queue")?, paused: true }, Shape::One)),
             b"UNPAUSE" => Ok((Command::Pause { queues: self.some(0, "queue")?, paused: false }, Shape::One)),
             b"FORGET" => Ok((Command::Forget { queues: self.some(0, "queue")? }, Shape::One)),
             b"DEREGISTER" => Ok((Command::Deregister { workers: self.some(0, "worker")? }, Shape::One)),
             b"CONFIG" => self.config(),
             b"THROTTLE" => self.throttle(),
-            _ => Err(format!("{UNKNOWN} 'HAUL.{}'; docs/reference/commands.md lists those there are", self.name)),
+            _ => Err(format!(
+                "{UNKNOWN} 'HAUL.{}'; docs/reference/commands.md lists those there are",
+                self.name
+            )),
         }
     }
 
@@ -254,13 +266,17 @@ impl<'a> Reader<'a> {
     }
 
     fn put(&self) -> Read {
-        let words =
-            self.keywords(3, &["JID", "PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS", "THROTTLE"], &["NX"])?;
+        let words = self.keywords(
+            3,
+            &["JID", "PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS", "THROTTLE"],
+            &["NX"],
+        )?;
         let jid = match words.last("JID") {
             Some(jid) => self.args.to_name(jid)?,
             None => crate::clock::new_jid(),
         };
-        let names = |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
+        let names =
+            |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
         let put = Put {
             jid,
             queue: self.name(0, "queue")?,
@@ -306,7 +322,9 @@ impl<'a> Reader<'a> {
             queue: name(&job.queue)?,
             worker: None,
             klass: Some(name(&job.klass)?),
-            data: Some(self.document("data", job.data.map_or("null", serde_json::value::RawValue::get).as_bytes())?),
+            data: Some(
+                self.document("data", job.data.map_or("null", serde_json::value::RawValue::get).as_bytes())?,
+            ),
             delay: job.delay.unwrap_or(0.0),
             priority: Some(job.priority.unwrap_or(0.0)),
             tags: Some(names(job.tags)?),
@@ -319,7 +337,8 @@ impl<'a> Reader<'a> {
 
     fn move_job(&self) -> Read {
         let words = self.keywords(2, &["PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS"], &[])?;
-        let names = |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
+        let names =
+            |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
         let tags = names("TAG")?;
         let put = Put {
             jid: self.name(0, "jid")?,
@@ -341,13 +360,17 @@ impl<'a> Reader<'a> {
     fn recur(&self) -> Read {
         let known = ["JID", "INTERVAL", "OFFSET", "PRIORITY", "RETRIES", "BACKLOG", "TAG", "THROTTLE"];
         let words = self.keywords(3, &known, &[])?;
-        let interval = words.number("INTERVAL")?.ok_or("HAUL.RECUR needs INTERVAL and a number of seconds")?;
+        let interval =
+            words.number("INTERVAL")?.ok_or("HAUL.RECUR needs INTERVAL and a number of seconds")?;
         if interval <= 0.0 {
             return Err("INTERVAL must be greater than 0".to_owned());
         }
-        let names = |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
+        let names =
+            |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
         let put = RecurPut {
-            jid: words.last("JID").map_or_else(|| Ok(crate::clock::new_jid()), |jid| self.args.to_name(jid))?,
+            jid: words
+                .last("JID")
+                .map_or_else(|| Ok(crate::clock::new_jid()), |jid| self.args.to_name(jid))?,
             queue: self.name(0, "queue")?,
             klass: self.name(1, "klass")?,
             data: self.document("data", self.required(2, "data")?)?,
@@ -396,7 +419,8 @@ impl<'a> Reader<'a> {
         let data = words.last("DATA").map(|text| self.document("DATA", text)).transpose()?;
         let result = words.last("RESULT").map(|text| self.args.text(text)).transpose()?;
         let delay = words.number("DELAY")?;
-        let depends: Vec<Name> = words.all("DEPENDS").map(|jid| self.args.to_name(jid)).collect::<Result<_, _>>()?;
+        let depends: Vec<Name> =
+            words.all("DEPENDS").map(|jid| self.args.to_name(jid)).collect::<Result<_, _>>()?;
         let next = words.last("NEXT").map(|queue| self.args.to_name(queue)).transpose()?;
         if next.is_none() && (delay.is_some() || !depends.is_empty()) {
             return Err("DELAY and DEPENDS go with NEXT".to_owned());
@@ -496,7 +520,10 @@ impl<'a> Reader<'a> {
             offset: words.whole("OFFSET")?.unwrap_or(0),
             count: Some(words.whole("COUNT")?.unwrap_or(25)),
         };
-        Ok((Command::Jobs(Jobs { list, queue: queue.unwrap_or_else(|| Name::new(b"")), range }), Shape::Names))
+        Ok((
+            Command::Jobs(Jobs { list, queue: queue.unwrap_or_else(|| Name::new(b"")), range }),
+            Shape::Names,
+        ))
     }
 
     fn config(&self) -> Read {
@@ -510,7 +537,8 @@ impl<'a> Reader<'a> {
             }
             b"SET" => {
                 self.exactly(3)?;
-                let command = Command::ConfigSet { option: self.name(1, "option")?, value: self.name(2, "value")? };
+                let command =
+                    Command::ConfigSet { option: self.name(1, "option")?, value: self.name(2, "value")? };
                 Ok((command, Shape::One))
             }
             b"UNSET" => {
@@ -522,7 +550,8 @@ impl<'a> Reader<'a> {
     }
 
     fn throttle(&self) -> Read {
-        let word = self.required(0, "word, SET, GET, DELETE, LOCKS, PENDING or RELEASE")?.to_ascii_uppercase();
+        let word =
+            self.required(0, "word, SET, GET, DELETE, LOCKS, PENDING or RELEASE")?.to_ascii_uppercase();
         let id = self.name(1, "throttle's id")?;
         Ok(match word.as_slice() {
             b"SET" => {

@@ -78,7 +78,9 @@ impl Shape {
             (Shape::Names, Reply::Names(list)) => names(&list),
             (Shape::State, Reply::State(state)) => word(state.word()),
             (Shape::Job, Reply::Job(Some(job))) => job_frame(&job, texts),
-            (Shape::Jobs, Reply::Jobs(jobs)) => Frame::Array(jobs.iter().map(|job| job_frame(job, texts)).collect()),
+            (Shape::Jobs, Reply::Jobs(jobs)) => {
+                Frame::Array(jobs.iter().map(|job| job_frame(job, texts)).collect())
+            }
             (Shape::JobsOrNil(jids), Reply::Jobs(jobs)) => {
                 // The jobs come in the order asked for, missing ones left out.
                 let mut found = jobs.iter().peekable();
@@ -99,7 +101,8 @@ impl Shape {
                 Frame::Array(each.into_iter().map(beat).collect())
             }
             (Shape::Completed, Reply::Each(each)) => {
-                let outcome = |outcome: Result<f64, Refusal>| word(outcome.map_or_else(|no| no.code(), |_| "complete"));
+                let outcome =
+                    |outcome: Result<f64, Refusal>| word(outcome.map_or_else(|no| no.code(), |_| "complete"));
                 Frame::Array(each.into_iter().map(outcome).collect())
             }
             (Shape::Option(option), Reply::Option(value)) => option_frame(&option, value),

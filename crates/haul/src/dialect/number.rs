@@ -23,7 +23,13 @@ fn push_g(out: &mut Vec<u8>, value: f64, digits: usize) {
         return;
     }
     if !value.is_finite() {
-        let word = if value.is_nan() { "nan" } else if value > 0.0 { "inf" } else { "-inf" };
+        let word = if value.is_nan() {
+            "nan"
+        } else if value > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        };
         out.extend_from_slice(word.as_bytes());
         return;
     }

@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use haul_client::resp::Frame;
 use haul_engine::{
-    Command, Complete, Fail, Heartbeat, JobView, Lock, Name, Next, Pop, Put, PutWhen, Refusal, Reply, Rules, Series,
-    State, StatsView, What,
+    Command, Complete, Fail, Heartbeat, JobView, Lock, Name, Next, Pop, Put, PutWhen, Refusal, Reply, Rules,
+    Series, State, StatsView, What,
 };
 
 use super::args::{Args, Bad, count, kind, shown};
@@ -46,7 +46,10 @@ const NAMES: [(&str, OldCommand); 10] = [
 impl OldCommand {
     /// By its name, in any case.
     pub(crate) fn find(name: &[u8]) -> Option<Self> {
-        NAMES.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name)).map(|(_, command)| *command)
+        NAMES
+            .iter()
+            .find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))
+            .map(|(_, command)| *command)
     }
 
     fn word(self) -> &'static str {
@@ -55,11 +58,15 @@ impl OldCommand {
 
     /// By the argument errors a script's text carries: `Put(): Arg ...`.
     pub(crate) fn recognise(text: &str) -> Option<Self> {
-        NAMES.iter().find(|(word, _)| {
-            text.contains(&format!("{word}(): Arg")) || text.contains(&format!("{word}(): Expected"))
-                || text.contains(&format!("{word}(): No Keys")) || text.contains(&format!("{word}(): Got"))
-        })
-        .map(|(_, command)| *command)
+        NAMES
+            .iter()
+            .find(|(word, _)| {
+                text.contains(&format!("{word}(): Arg"))
+                    || text.contains(&format!("{word}(): Expected"))
+                    || text.contains(&format!("{word}(): No Keys"))
+                    || text.contains(&format!("{word}(): Got"))
+            })
+            .map(|(_, command)| *command)
     }
 
     fn keys(self) -> usize {
@@ -150,7 +157,11 @@ impl Reader<'_> {
             None => (self.env.clock, Command::ConfigAll, Form::Options),
             Some(option) => {
                 let in_days = option == b"jobs-history";
-                (self.env.clock, Command::ConfigGet { option: self.args.to_name(option)? }, Form::Option(in_days))
+                (
+                    self.env.clock,
+                    Command::ConfigGet { option: self.args.to_name(option)? },
+                    Form::Option(in_days),
+                )
             }
         })
     }
@@ -174,7 +185,9 @@ impl Reader<'_> {
         let priority = args.number_or(4, 0.0, "Put(): Arg \"priority\" not a number: ")?;
         let tags = match args.get(5) {
             None => Vec::new(),
-            Some(text) => args.list_of_names(text, &format!("Put(): Arg \"tags\" not JSON: {}", shown(Some(text))))?,
+            Some(text) => {
+                args.list_of_names(text, &format!("Put(): Arg \"tags\" not JSON: {}", shown(Some(text))))?
+            }
         };
         let delay = args.number_or(6, 0.0, "Put(): Arg \"delay\" not a number: ")?;
         let put = Put {
@@ -201,8 +214,13 @@ impl Reader<'_> {
         let wanted = args.number(2, "Pop(): Arg \"count\" missing or not a number: ")?;
         let now = args.number(3, "Pop(): Arg \"now\" missing or not a number: ")?;
         let until = args.number(4, "Pop(): Arg \"expires\" missing or not a number: ")?;
-        let pop =
-            Pop { worker, queues: vec![queue], round_robin: false, count: count(wanted)?, lock: Lock::Until(until) };
+        let pop = Pop {
+            worker,
+            queues: vec![queue],
+            round_robin: false,
+            count: count(wanted)?,
+            lock: Lock::Until(until),
+        };
         Ok((now, Command::Pop(pop), Form::Jobs))
     }
 
@@ -218,7 +236,8 @@ impl Reader<'_> {
     fn complete(&self) -> Read {
         let args = self.args;
         let jid = args.name(0, "Complete(): Arg \"id\" missing")?;
-        let longer = args.len() >= 5 || (args.len() == 4 && args.get(1).is_some_and(|text| kind(text).is_err()));
+        let longer =
+            args.len() >= 5 || (args.len() == 4 && args.get(1).is_some_and(|text| kind(text).is_err()));
         let (worker, queue, now, rest) = if longer {
             let worker = args.name(1, "Complete(): Arg \"worker\" missing")?;
             let queue = args.name(2, "Complete(): Arg \"queue\" missing")?;
@@ -246,7 +265,11 @@ impl Reader<'_> {
         let message = rest.text(rest.get(1).ok_or("Fail(): Arg \"message\" missing")?)?;
         let now = rest.number(2, "Fail(): Arg \"now\" missing or malformed: ")?;
         let data = rest.update(3, false)?;
-        Ok((now, Command::Fail(Box::new(Fail { jid, worker, attempt: None, group, message, data })), Form::Name))
+        Ok((
+            now,
+            Command::Fail(Box::new(Fail { jid, worker, attempt: None, group, message, data })),
+            Form::Name,
+        ))
     }
 
     fn stats(&self) -> Read {
@@ -254,7 +277,8 @@ impl Reader<'_> {
         let text = self.args.get(1).ok_or("Stats(): Arg \"date\" missing")?;
         let date = match haul_engine::parse_number(text) {
             Some(seconds) => seconds,
-            None => day_start(text).ok_or_else(|| format!("Stats(): Arg \"date\" not a date: {}", shown(Some(text))))?,
+            None => day_start(text)
+                .ok_or_else(|| format!("Stats(): Arg \"date\" not a date: {}", shown(Some(text))))?,
         };
         Ok((self.env.clock, Command::Stats { queue, date }, Form::Stats))
     }
@@ -286,7 +310,10 @@ impl Shape {
         let reply = match outcome {
             Ok(reply) => reply,
             Err(
-                Refusal::NoJob { .. } | Refusal::NotRunning { .. } | Refusal::NotHeld { .. } | Refusal::WrongQueue { .. },
+                Refusal::NoJob { .. }
+                | Refusal::NotRunning { .. }
+                | Refusal::NotHeld { .. }
+                | Refusal::WrongQueue { .. },
             ) => return Frame::Nil,
             Err(refusal) => {
                 return Frame::Error(envelope(self.error_format, "", &refusal::plain(&refusal)));

@@ -2,8 +2,8 @@
 //! scripts say the same thing they share the reader.
 
 use haul_engine::{
-    Command, Complete, Fail, Heartbeat, JobList, Jobs, Lock, Name, Next, Pop, Put, PutWhen, RankWindow, Retry, Rules,
-    parse_number,
+    Command, Complete, Fail, Heartbeat, JobList, Jobs, Lock, Name, Next, Pop, Put, PutWhen, RankWindow,
+    Retry, Rules, parse_number,
 };
 
 use super::args::{Args, Bad, count, kind, number, shown, whole};
@@ -105,11 +105,17 @@ impl Reader<'_> {
     fn read_rest(&self, op: Op) -> Read {
         let args = self.args;
         Ok(match op {
-            Op::Pause => (Command::Pause { queues: self.some_names()?, paused: true }, Verb::Other, Shape::Nil),
-            Op::Unpause => (Command::Pause { queues: self.some_names()?, paused: false }, Verb::Other, Shape::Nil),
+            Op::Pause => {
+                (Command::Pause { queues: self.some_names()?, paused: true }, Verb::Other, Shape::Nil)
+            }
+            Op::Unpause => {
+                (Command::Pause { queues: self.some_names()?, paused: false }, Verb::Other, Shape::Nil)
+            }
             Op::Queues => match args.get(0) {
                 None => (Command::AllQueueCounts, Verb::Other, Shape::AllCounts { named: false }),
-                Some(_) => (Command::QueueCounts { queue: args.name(0, NO_QUEUE)? }, Verb::Other, Shape::Counts),
+                Some(_) => {
+                    (Command::QueueCounts { queue: args.name(0, NO_QUEUE)? }, Verb::Other, Shape::Counts)
+                }
             },
             Op::AllQueues => (Command::AllQueueCounts, Verb::Other, Shape::AllCounts { named: true }),
             Op::QueueNames => (Command::QueueNames, Verb::Other, Shape::NameList),
@@ -121,7 +127,9 @@ impl Reader<'_> {
             }
             Op::Workers => match args.get(0) {
                 None => (Command::Workers, Verb::Other, Shape::Workers),
-                Some(_) => (Command::WorkerJobs { worker: args.name(0, "")? }, Verb::Other, Shape::WorkerJobs),
+                Some(_) => {
+                    (Command::WorkerJobs { worker: args.name(0, "")? }, Verb::Other, Shape::WorkerJobs)
+                }
             },
             Op::AllWorkers => (Command::Workers, Verb::Other, Shape::Workers),
             Op::Deregister => (Command::Deregister { workers: self.some_names()? }, Verb::Other, Shape::Nil),
@@ -146,9 +154,13 @@ impl Reader<'_> {
                 let option = args.name(0, "config.unset(): Arg \"option\" missing")?;
                 (Command::ConfigUnset { option }, Verb::Other, Shape::Nil)
             }
-            Op::Recur | Op::RecurAtInterval | Op::Unrecur | Op::RecurGet | Op::RecurUpdate | Op::RecurTag | Op::RecurUntag => {
-                self.recurring(op)?
-            }
+            Op::Recur
+            | Op::RecurAtInterval
+            | Op::Unrecur
+            | Op::RecurGet
+            | Op::RecurUpdate
+            | Op::RecurTag
+            | Op::RecurUntag => self.recurring(op)?,
             Op::Throttle(part) => self.throttle(part)?,
             Op::Pattern(part) => self.pattern(part)?,
             other => self.tagging(other)?,
@@ -190,7 +202,9 @@ impl Reader<'_> {
         let worker = args.name(1, "Complete(): Arg \"worker\" missing")?;
         let queue = args.name(2, &format!("Complete(): Arg \"{}\" missing", self.queue_word()))?;
         let data = args.document(3, "Complete(): Arg \"data\" missing or not JSON: ")?;
-        let option = |key: &str| options.iter().rev().find(|(name, _)| *name == key.as_bytes()).map(|(_, value)| *value);
+        let option = |key: &str| {
+            options.iter().rev().find(|(name, _)| *name == key.as_bytes()).map(|(_, value)| *value)
+        };
         let delay = match option("delay") {
             None => 0.0,
             Some(text) => parse_number(text).ok_or("assertion failed!")?,
@@ -256,7 +270,9 @@ impl Reader<'_> {
             b"scheduled" => Some(JobList::Scheduled),
             b"depends" => Some(JobList::Depends),
             b"recurring" => Some(JobList::Recurring),
-            b"throttled" if matches!(self.script, Script::Reqless | Script::QlessThrottles) => Some(JobList::Throttled),
+            b"throttled" if matches!(self.script, Script::Reqless | Script::QlessThrottles) => {
+                Some(JobList::Throttled)
+            }
             _ => None,
         };
         match list {
@@ -323,7 +339,11 @@ impl Reader<'_> {
         let args = self.args;
         let jid = args.name(0, NO_JID)?;
         let all = !on && args.get(1) == Some(b"all");
-        Ok((Command::Depends { jid, on: Some(on), jids: args.from(1).names()?, all }, Verb::Depends, Shape::One))
+        Ok((
+            Command::Depends { jid, on: Some(on), jids: args.from(1).names()?, all },
+            Verb::Depends,
+            Shape::One,
+        ))
     }
 
     fn priority(&self) -> Read {
@@ -358,7 +378,9 @@ impl Reader<'_> {
         match self.put_fields(PutWhen::Exists) {
             Ok(put) => Ok((Command::Put(Box::new(put)), Verb::Requeue, Shape::Name)),
             // That there is no such job is said before any other complaint.
-            Err(complaint) => Ok((Command::Exists { jid: jid.clone() }, Verb::Requeue, Shape::NoJobOr(jid, complaint))),
+            Err(complaint) => {
+                Ok((Command::Exists { jid: jid.clone() }, Verb::Requeue, Shape::NoJobOr(jid, complaint)))
+            }
         }
     }
 
@@ -385,9 +407,13 @@ impl Reader<'_> {
                 options.list_of_names(text, &format!("{wrong}{shown}")).map(Some)
             }
         };
-        let retries = given("retries").map(|text| number(Some(text), "Put(): Arg \"retries\" not a number: ")).transpose()?;
+        let retries = given("retries")
+            .map(|text| number(Some(text), "Put(): Arg \"retries\" not a number: "))
+            .transpose()?;
         let tags = names("tags", "Put(): Arg \"tags\" not JSON")?;
-        let priority = given("priority").map(|text| number(Some(text), "Put(): Arg \"priority\" not a number")).transpose()?;
+        let priority = given("priority")
+            .map(|text| number(Some(text), "Put(): Arg \"priority\" not a number"))
+            .transpose()?;
         let depends = names("depends", "Put(): Arg \"depends\" not JSON: ")?.unwrap_or_default();
         let throttles = match self.script {
             Script::Qless | Script::QlessEarly => Vec::new(),
@@ -404,7 +430,13 @@ impl Reader<'_> {
         let worker = args.name(1, "Pop(): Arg \"worker\" missing")?;
         let word = if self.script == Script::Reqless { "limit" } else { "count" };
         let wanted = args.number(2, &format!("Pop(): Arg \"{word}\" missing or not a number: "))?;
-        let pop = Pop { worker, queues: vec![queue], round_robin: false, count: count(wanted)?, lock: Lock::Option };
+        let pop = Pop {
+            worker,
+            queues: vec![queue],
+            round_robin: false,
+            count: count(wanted)?,
+            lock: Lock::Option,
+        };
         Ok((Command::Pop(pop), Verb::Other, Shape::Jobs))
     }
 

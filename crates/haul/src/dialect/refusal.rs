@@ -82,7 +82,9 @@ fn rest(script: Script, verb: Verb, refusal: &Refusal) -> String {
             Script::Qless => format!("Priority(): Job {jid} does not exist"),
             _ => "Queue(): no queue name provided".to_owned(),
         },
-        (Verb::Tag, Refusal::NoJob { jid } | Refusal::NoRecur { jid }) => format!("Tag(): Job {jid} does not exist"),
+        (Verb::Tag, Refusal::NoJob { jid } | Refusal::NoRecur { jid }) => {
+            format!("Tag(): Job {jid} does not exist")
+        }
         (Verb::Untag, Refusal::NoJob { jid } | Refusal::NoRecur { jid }) => {
             format!("Untag(): Job {jid} does not exist")
         }

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use haul_client::resp::Frame;
 use haul_engine::{
-    Entry, Failure, JobView, KeyView, Name, QueueCounts, Recur, Refusal, Reply, Series, StatsView, ViewValue, What,
+    Entry, Failure, JobView, KeyView, Name, QueueCounts, Recur, Refusal, Reply, Series, StatsView, ViewValue,
+    What,
 };
 
 use super::json::{Object, push_list, push_lua_string};
@@ -47,7 +48,9 @@ pub(crate) enum Shape {
     Groups,
     Counts,
     /// `named`: by the command that never takes a queue.
-    AllCounts { named: bool },
+    AllCounts {
+        named: bool,
+    },
     Stats,
     Tracked,
     Recur,
@@ -55,7 +58,9 @@ pub(crate) enum Shape {
     WorkerJobs,
     Option(Name),
     Options,
-    Throttle { with_ttl: bool },
+    Throttle {
+        with_ttl: bool,
+    },
     ThrottleTtl,
     /// Who holds or waits for a throttle: JSON in reqless, else a list.
     Holders,
@@ -111,16 +116,23 @@ impl Writer {
             (Shape::Int, Reply::Int(value)) => Frame::Int(value),
             (Shape::Name, Reply::Name(jid)) => name(&jid),
             (Shape::State, Reply::State(state)) => Frame::Bulk(Bytes::from_static(state.word().as_bytes())),
-            (Shape::Flag, Reply::Bool(flag)) => Frame::Bulk(Bytes::from_static(if flag { b"1" } else { b"0" })),
+            (Shape::Flag, Reply::Bool(flag)) => {
+                Frame::Bulk(Bytes::from_static(if flag { b"1" } else { b"0" }))
+            }
             (Shape::Job, Reply::Job(None)) | (Shape::Recur, Reply::Recur(None)) => Frame::Nil,
             (Shape::Stopped, Reply::Stopped(None)) => Frame::Nil,
             (Shape::Stopped, Reply::Stopped(Some(refusal))) => self.refused(&refusal),
-            (Shape::NoJobOr(jid, _), Reply::Bool(false)) => self.refused(&Refusal::NoJob { jid: jid.clone() }),
-            (Shape::NoJobOr(_, complaint) | Shape::NoRecurOr(_, complaint), Reply::Bool(true) | Reply::Recur(Some(_))) => {
-                self.error(complaint)
+            (Shape::NoJobOr(jid, _), Reply::Bool(false)) => {
+                self.refused(&Refusal::NoJob { jid: jid.clone() })
             }
+            (
+                Shape::NoJobOr(_, complaint) | Shape::NoRecurOr(_, complaint),
+                Reply::Bool(true) | Reply::Recur(Some(_)),
+            ) => self.error(complaint),
             (Shape::NoRecurOr(jid, _), _) => self.refused(&Refusal::NoRecur { jid: jid.clone() }),
-            (Shape::JobList | Shape::Holders, Reply::Names(list)) if self.script != Script::Reqless => names(&list),
+            (Shape::JobList | Shape::Holders, Reply::Names(list)) if self.script != Script::Reqless => {
+                names(&list)
+            }
             (Shape::Option(option), Reply::Option(value)) => self.option(option, value),
             (Shape::ThrottleTtl, Reply::Throttle(throttle)) => Frame::Int(throttle.ttl as i64),
             (_, reply) => {
@@ -134,7 +146,9 @@ impl Writer {
     fn json(&self, out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
         match reply {
             Reply::Job(Some(job)) => self.push_job(out, job, texts),
-            Reply::Jobs(jobs) => push_list(out, jobs, self.empty(), |out, job| self.push_job(out, job, texts)),
+            Reply::Jobs(jobs) => {
+                push_list(out, jobs, self.empty(), |out, job| self.push_job(out, job, texts))
+            }
             Reply::Names(list) => {
                 let empty = if matches!(self.shape, Shape::NameListOrObject) { "{}" } else { self.empty() };
                 push_names(out, list, empty);
@@ -224,7 +238,9 @@ impl Writer {
         object.string("queue", job.queue.bytes());
         object.string("state", job.state.word().as_bytes());
         let reqless = self.script == Script::Reqless;
-        push_list(object.key("history"), &job.history, "{}", |out, entry| push_entry(out, entry, texts, reqless));
+        push_list(object.key("history"), &job.history, "{}", |out, entry| {
+            push_entry(out, entry, texts, reqless)
+        });
         push_names(object.key("dependents"), &job.dependents, "{}");
         if self.has_throttles() {
             push_names(object.key("throttles"), &job.throttles, "{}");
@@ -258,8 +274,20 @@ impl Writer {
     fn push_counts(&self, out: &mut Vec<u8>, counts: &QueueCounts) {
         let mut object = Object::lua(out);
         let order: &[&str] = match self.has_throttles() {
-            true => &["recurring", "waiting", "stalled", "running", "name", "paused", "depends", "scheduled", "throttled"],
-            false => &["paused", "running", "name", "waiting", "recurring", "depends", "stalled", "scheduled"],
+            true => &[
+                "recurring",
+                "waiting",
+                "stalled",
+                "running",
+                "name",
+                "paused",
+                "depends",
+                "scheduled",
+                "throttled",
+            ],
+            false => {
+                &["paused", "running", "name", "waiting", "recurring", "depends", "stalled", "scheduled"]
+            }
         };
         for key in order {
             match *key {
@@ -308,7 +336,8 @@ impl Writer {
                 None => object.string(option, default.as_bytes()),
             }
         }
-        let known = |option: &Name| self.defaults().iter().any(|(known, _)| known.as_bytes() == option.bytes());
+        let known =
+            |option: &Name| self.defaults().iter().any(|(known, _)| known.as_bytes() == option.bytes());
         for (option, value) in options.iter().filter(|(option, _)| !known(option)) {
             push_lua_string(object.key_bytes(option.bytes()), value.bytes());
         }
@@ -437,7 +466,11 @@ pub(crate) fn log_members(data: Option<&[u8]>) -> Vec<(String, Vec<u8>)> {
         _ => Vec::new(),
     };
     let own = |key: &str| key == "when" || key == "what";
-    members.into_iter().filter(|(key, _)| !own(key)).map(|(key, value)| (key, value.to_string().into_bytes())).collect()
+    members
+        .into_iter()
+        .filter(|(key, _)| !own(key))
+        .map(|(key, value)| (key, value.to_string().into_bytes()))
+        .collect()
 }
 
 /// The stored form: `[when,what,extras]`.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use haul_client::resp::{Args, Frame, Limits as WireLimits, Parse, parse_request};
+use hashbrown::HashSet;
+use haul_client::resp::{Args, Frame, Limits as WireLimits, Parse, ProtocolError, parse_request, write_array_header};
 use haul_engine::{Call, KeyQuery, KeyView, Name, Reply, Rules};
 use haul_store::Fault;
-use hashbrown::HashSet;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::hub::{Inbox, Message};
-use super::server::Server;
+use super::server::{Limits, Server};
 use super::session::{Session, Step};
 use crate::dialect::{Plan, Render, glob, keys};
 use crate::shard::{Delivery, Gone, Outcome};
@@ -25,6 +25,8 @@ const READ_BYTES: usize = 16 << 10;
 const BUFFER_KEPT_BYTES: usize = 256 << 10;
 /// A client that takes no bytes for this long is cut off.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// What a key or a channel has besides a name, such as `ql:q:` and `-scheduled`, at most.
+const PREFIX_BYTES_MAX: usize = 64;
 /// Replies are sent on when this much has gathered.
 const FLUSH_BYTES: usize = 256 << 10;
 
@@ -70,12 +72,15 @@ pub(crate) struct Conn<S> {
 #[derive(Default)]
 struct Transaction {
     queued: Vec<Vec<Bytes>>,
+    bytes: usize,
     spoilt: bool,
 }
 
 impl Transaction {
     /// Queues all but the commands that end it.
-    fn queue(&mut self, step: Step, list: &[&[u8]], limit: usize) -> Step {
+    fn queue(&mut self, step: Step, list: &[&[u8]], limits: &Limits) -> Step {
+        let (limit, bytes_max) = (limits.transaction_calls_max, limits.wire.request_bytes_max);
+        let bytes: usize = list.iter().map(|arg| arg.len()).sum();
         let complaint = match &step {
             Step::Exec | Step::Discard | Step::Quit | Step::Reset => return step,
             Step::Multi => "ERR MULTI calls can not be nested".to_owned(),
@@ -92,7 +97,12 @@ impl Transaction {
                 self.spoilt = true;
                 format!("ERR a transaction holds at most {limit} commands (transaction-calls-max)")
             }
+            _ if self.bytes + bytes > bytes_max => {
+                self.spoilt = true;
+                format!("ERR a transaction holds at most {bytes_max} bytes (request-bytes-max)")
+            }
             _ => {
+                self.bytes += bytes;
                 self.queued.push(list.iter().map(|arg| Bytes::copy_from_slice(arg)).collect());
                 return Step::Reply(Frame::Simple("QUEUED".into()));
             }
@@ -135,7 +145,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         if let Some(inbox) = self.inbox.take() {
             self.server.hub.leave(inbox.id);
         }
-        let _ = self.flush().await;
+        // The last words go to a client that can still hear them; what a slow one did not take is not sent again.
+        if matches!(end, End::Protocol | End::Stopping) {
+            let _ = self.flush().await;
+        }
         end
     }
 
@@ -191,12 +204,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             let (mut slots, mut calls) = (Vec::new(), Vec::new());
             let mut more = false;
             while slots.len() < BATCH_MAX {
-                match self.next_request(&wire)? {
-                    None => break,
-                    Some(None) => continue,
-                    Some(Some(step)) => {
+                match self.next_request(&wire) {
+                    Ok(None) => break,
+                    Ok(Some(None)) => continue,
+                    Ok(Some(Some(step))) => {
                         more = true;
                         self.take(step, &mut slots, &mut calls).await?;
+                    }
+                    Err(error) => {
+                        // What came before the broken request is done and answered first, as in Redis.
+                        self.answer(&mut slots, &mut calls).await?;
+                        self.reply(Frame::Error(format!("ERR {error}")));
+                        return Err(End::Protocol);
                     }
                 }
             }
@@ -213,28 +232,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     }
 
     /// The next step: none if no whole request is there, `Some(None)` if it was blank.
-    fn next_request(&mut self, wire: &WireLimits) -> Result<Option<Option<Step>>, End> {
-        match parse_request(&self.input, wire, &mut self.args) {
-            Ok(Parse::Incomplete { .. }) => Ok(None),
-            Ok(Parse::Complete { consumed }) => {
+    fn next_request(&mut self, wire: &WireLimits) -> Result<Option<Option<Step>>, ProtocolError> {
+        match parse_request(&self.input, wire, &mut self.args)? {
+            Parse::Incomplete { .. } => Ok(None),
+            Parse::Complete { consumed } => {
                 let list: Vec<&[u8]> = self.args.iter(&self.input).collect();
                 let step = if list.is_empty() {
                     None
                 } else {
                     let step = self.session.step(&self.server, &list);
-                    let limit = self.server.limits.transaction_calls_max;
                     Some(match &mut self.transaction {
-                        Some(transaction) => transaction.queue(step, &list, limit),
+                        Some(transaction) => transaction.queue(step, &list, &self.server.limits),
                         None => step,
                     })
                 };
                 let _ = self.input.split_to(consumed);
                 self.args.clear();
                 Ok(Some(step))
-            }
-            Err(error) => {
-                Frame::Error(format!("ERR {error}")).encode(self.session.protocol, &mut self.output);
-                Err(End::Protocol)
             }
         }
     }
@@ -268,8 +282,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         };
         // What these calls published comes before their replies, also to the caller itself.
         self.drain_inbox();
+        let slots = std::mem::take(slots);
+        self.write(slots, outcomes).await
+    }
+
+    /// Writes replies one by one, so that large ones are never in memory together.
+    async fn write(&mut self, slots: Vec<Slot>, outcomes: Vec<Outcome>) -> Result<(), End> {
         let mut outcomes = outcomes.into_iter();
-        for slot in slots.drain(..) {
+        for slot in slots {
             let frame = match slot {
                 Slot::Ready(frame) => frame,
                 Slot::Asked(render) => self.finish(render, outcomes.next()).await,
@@ -377,13 +397,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         Ok(())
     }
 
+    /// Complains about a channel, a pattern or a watched key that is longer than any name can make it.
+    fn check_length(&self, bytes: usize) -> Result<(), Frame> {
+        let limit = self.server.limits.data.name_bytes_max;
+        match bytes > limit + PREFIX_BYTES_MAX {
+            true => Err(Frame::Error(format!("ERR {bytes} bytes are too long (name-bytes-max is {limit})"))),
+            false => Ok(()),
+        }
+    }
+
+    fn check_watch(&self, keys: &[Name]) -> Result<(), Frame> {
+        let limit = self.server.limits.transaction_calls_max;
+        if self.watched.len() + keys.len() > limit {
+            let text = format!("ERR a connection watches at most {limit} keys (transaction-calls-max)");
+            return Err(Frame::Error(text));
+        }
+        keys.iter().try_for_each(|key| self.check_length(key.bytes().len()))
+    }
+
     async fn watch(&mut self, keys: Vec<Name>) -> Result<(), End> {
+        if let Err(complaint) = self.check_watch(&keys) {
+            self.reply(complaint);
+            return Ok(());
+        }
         let call = self.session.versions(&self.server, keys.clone());
         let outcomes = self.server.shard.ask(vec![call], Vec::new()).await?.outcomes.unwrap_or_default();
         let frame = match outcomes.into_iter().next() {
             Some(Outcome::Done { reply: Ok(Reply::Versions(versions)), .. }) => {
                 let tenant = &self.session.tenant;
-                let watched = keys.into_iter().zip(versions).map(|(key, version)| (tenant.clone(), key, version));
+                let watched =
+                    keys.into_iter().zip(versions).map(|(key, version)| (tenant.clone(), key, version));
                 self.watched.extend(watched);
                 Frame::ok()
             }
@@ -401,7 +444,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         };
         let watched = std::mem::take(&mut self.watched);
         if transaction.spoilt {
-            self.reply(Frame::Error("EXECABORT Transaction discarded because of previous errors.".to_owned()));
+            self.reply(Frame::Error(
+                "EXECABORT Transaction discarded because of previous errors.".to_owned(),
+            ));
             return Ok(());
         }
         let mut slots = Vec::new();
@@ -429,16 +474,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             self.reply(Frame::NilArray);
             return Ok(());
         };
-        let mut outcomes = outcomes.into_iter();
-        let mut frames = Vec::with_capacity(slots.len());
-        for slot in slots {
-            frames.push(match slot {
-                Slot::Ready(frame) => frame,
-                Slot::Asked(render) => self.finish(render, outcomes.next()).await,
-            });
-        }
-        self.reply(Frame::Array(frames));
-        Ok(())
+        Session::count(&self.server, 1);
+        write_array_header(slots.len(), &mut self.output);
+        self.write(slots, outcomes).await
     }
 
     fn subscribe(&mut self, channels: Vec<Bytes>, pattern: bool) {
@@ -452,11 +490,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             }
         };
         for channel in channels {
+            if let Err(complaint) = self.check_length(channel.len()) {
+                self.reply(complaint);
+                continue;
+            }
             let key = (self.session.tenant.clone(), channel.clone());
             let own = if pattern { &mut self.patterns } else { &mut self.channels };
             if own.len() >= self.server.limits.subscriptions_max && !own.contains(&key) {
                 let limit = self.server.limits.subscriptions_max;
-                self.reply(Frame::Error(format!("ERR a connection has at most {limit} subscriptions (subscriptions-max)")));
+                self.reply(Frame::Error(format!(
+                    "ERR a connection has at most {limit} subscriptions (subscriptions-max)"
+                )));
                 continue;
             }
             self.server.hub.subscribe(id, &key.0, &channel, pattern);
@@ -516,8 +560,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         }
         let end = start.saturating_add(count).min(self.scan.len());
         let page = self.scan.get(start..end).unwrap_or_default();
-        let matching: Vec<Frame> =
-            page.iter().filter(|key| glob::matches(pattern, key)).map(|key| Frame::Bulk(key.clone())).collect();
+        let matching: Vec<Frame> = page
+            .iter()
+            .filter(|key| glob::matches(pattern, key))
+            .map(|key| Frame::Bulk(key.clone()))
+            .collect();
         let next = if end >= self.scan.len() { 0 } else { end };
         if next == 0 {
             self.scan = Vec::new();
@@ -531,10 +578,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         if self.output.is_empty() {
             return Ok(());
         }
-        let written = tokio::time::timeout(WRITE_TIMEOUT, self.stream.write_all(&self.output)).await;
-        match written {
-            Ok(result) => result?,
-            Err(_) => return Err(End::TooSlow),
+        let inbox = &self.inbox;
+        let cut_off = async {
+            match inbox {
+                Some(inbox) => inbox.cut_off().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(cut_off);
+        while !self.output.is_empty() {
+            tokio::select! {
+                written = tokio::time::timeout(WRITE_TIMEOUT, self.stream.write_buf(&mut self.output)) => match written {
+                    Ok(Ok(0)) => return Err(End::Closed),
+                    Ok(written) => drop(written?),
+                    Err(_) => return Err(End::TooSlow),
+                },
+                () = &mut cut_off => return Err(End::TooSlow),
+            }
         }
         self.output.clear();
         if self.output.capacity() > BUFFER_KEPT_BYTES {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use haul_engine::{Event, Name};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::dialect::{events, glob};
 use crate::shard::Publish;
@@ -32,9 +32,15 @@ pub(crate) struct Inbox {
     pub(crate) id: u64,
     messages: mpsc::UnboundedReceiver<Message>,
     waiting: Arc<AtomicUsize>,
+    cut_off: Arc<Notify>,
 }
 
 impl Inbox {
+    /// Returns when the subscriber has been cut off, also while messages are still in its queue.
+    pub(crate) async fn cut_off(&self) {
+        self.cut_off.notified().await;
+    }
+
     /// The next message; none: the subscriber was cut off.
     pub(crate) async fn next(&mut self) -> Option<Message> {
         let message = self.messages.recv().await?;
@@ -53,6 +59,7 @@ impl Inbox {
 struct Subscriber {
     sender: mpsc::UnboundedSender<Message>,
     waiting: Arc<AtomicUsize>,
+    cut_off: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -84,12 +91,15 @@ impl Hub {
     pub(crate) fn join(&self) -> Inbox {
         let (sender, messages) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
+        let cut_off = Arc::new(Notify::new());
         let mut state = self.state();
         state.next_id += 1;
         let id = state.next_id;
-        state.subscribers.insert(id, Subscriber { sender, waiting: waiting.clone() });
+        state
+            .subscribers
+            .insert(id, Subscriber { sender, waiting: waiting.clone(), cut_off: cut_off.clone() });
         self.subscribers.store(state.subscribers.len(), Ordering::Release);
-        Inbox { id, messages, waiting }
+        Inbox { id, messages, waiting, cut_off }
     }
 
     /// Ends a subscriber and all its subscriptions.
@@ -158,7 +168,8 @@ impl State {
         let bytes = message.bytes();
         let waiting = subscriber.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if waiting > bytes_max || subscriber.sender.send(message).is_err() {
-            // Dropping the sender ends the inbox, which ends the connection.
+            // Ends the connection, which may be stuck in a write to a client that does not read.
+            subscriber.cut_off.notify_one();
             self.drop_subscriber(id);
         }
     }

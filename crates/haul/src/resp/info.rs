@@ -81,7 +81,8 @@ impl Usage {
         let mut usage = Usage::default();
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         for line in status.lines() {
-            let kilobytes = || line.split_whitespace().nth(1).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+            let kilobytes =
+                || line.split_whitespace().nth(1).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
             if line.starts_with("VmRSS:") {
                 usage.resident_bytes = kilobytes() * 1024;
             } else if line.starts_with("VmHWM:") {
@@ -91,7 +92,8 @@ impl Usage {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // Fields 14 and 15, counted behind the command's name, which may hold spaces; in clock ticks of 10 ms.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
+        let ticks =
+            |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
         (usage.user_seconds, usage.system_seconds) = (ticks(11), ticks(12));
         usage
     }

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::hub::Hub;
+use crate::config::Config;
 use crate::dialect::scripts::Scripts;
 use crate::dialect::{DataLimits, ErrorFormat};
 use crate::shard::Shard;
@@ -61,6 +62,30 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    pub(crate) fn new(config: &Config, shard: Shard, hub: Hub, port: u16) -> Self {
+        let data = std::fs::canonicalize(&config.data).unwrap_or_else(|_| config.data.clone());
+        let slowlog =
+            [("slowlog-log-slower-than", "10000".to_owned()), ("slowlog-max-len", "128".to_owned())];
+        Server {
+            shard,
+            hub,
+            scripts: Mutex::default(),
+            slowlog: Mutex::new(slowlog.into()),
+            limits: config.limits.clone(),
+            error_format: config.error_format,
+            lua_data: config.lua_data,
+            started_at: crate::clock::now(),
+            port,
+            data_path: data.display().to_string(),
+            durability: config.durability.to_string(),
+            connections: AtomicUsize::new(0),
+            connections_seen: AtomicU64::new(0),
+            connections_refused: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            next_connection: AtomicU64::new(0),
+        }
+    }
+
     pub(crate) fn scripts(&self) -> std::sync::MutexGuard<'_, Scripts> {
         self.scripts.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

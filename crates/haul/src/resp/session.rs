@@ -19,17 +19,30 @@ pub(crate) enum Step {
     Reply(Frame),
     /// For the shard.
     Call(Box<Plan>),
-    Publish { channel: Bytes, payload: Bytes },
-    Subscribe { channels: Vec<Bytes>, pattern: bool },
+    Publish {
+        channel: Bytes,
+        payload: Bytes,
+    },
+    Subscribe {
+        channels: Vec<Bytes>,
+        pattern: bool,
+    },
     /// None: from all.
-    Unsubscribe { channels: Vec<Bytes>, pattern: bool },
+    Unsubscribe {
+        channels: Vec<Bytes>,
+        pattern: bool,
+    },
     Multi,
     Exec,
     Discard,
     Watch(Vec<Name>),
     Unwatch,
     /// A page of the keys: cursor, pattern, count, type.
-    Scan { cursor: u64, pattern: Bytes, count: usize },
+    Scan {
+        cursor: u64,
+        pattern: Bytes,
+        count: usize,
+    },
     Reset,
     Quit,
 }
@@ -119,7 +132,9 @@ impl Session {
             ("reset", []) => Step::Reset,
             ("select", [number]) => self.select(server, number),
             ("auth", [] | [_, _, _, ..]) => error(keys::arity("auth")),
-            ("auth", _) => error("ERR Client sent AUTH, but no password is set. Did you mean AUTH <username> <password>?"),
+            ("auth", _) => error(
+                "ERR Client sent AUTH, but no password is set. Did you mean AUTH <username> <password>?",
+            ),
             ("hello", rest) => self.hello(rest),
             ("client", rest) => self.client(rest),
             ("script", rest) => script(server, rest),
@@ -142,9 +157,10 @@ impl Session {
                 let call = env.call(env.clock, Rules::NATIVE, Command::Flush);
                 Step::Call(Box::new(Plan { call, render: Render::Key(keys::Shape::Ok), wait: None }))
             }
-            ("publish", [channel, payload]) => {
-                Step::Publish { channel: Bytes::copy_from_slice(channel), payload: Bytes::copy_from_slice(payload) }
-            }
+            ("publish", [channel, payload]) => Step::Publish {
+                channel: Bytes::copy_from_slice(channel),
+                payload: Bytes::copy_from_slice(payload),
+            },
             ("subscribe", [_, ..]) => Step::Subscribe { channels: all_bytes(rest), pattern: false },
             ("psubscribe", [_, ..]) => Step::Subscribe { channels: all_bytes(rest), pattern: true },
             ("unsubscribe", rest) => Step::Unsubscribe { channels: all_bytes(rest), pattern: false },
@@ -218,7 +234,9 @@ impl Session {
                 self.client_name = Bytes::copy_from_slice(name);
                 ok()
             }
-            (b"SETNAME", [_]) => error("ERR Client names cannot contain spaces, newlines or special characters."),
+            (b"SETNAME", [_]) => {
+                error("ERR Client names cannot contain spaces, newlines or special characters.")
+            }
             (b"GETNAME", []) if self.client_name.is_empty() => Step::Reply(Frame::Nil),
             (b"GETNAME", []) => Step::Reply(Frame::Bulk(self.client_name.clone())),
             (b"SETINFO", [_, _]) => ok(),
@@ -235,14 +253,19 @@ impl Session {
         let word = rest.first().map(|word| word.to_ascii_uppercase()).unwrap_or_default();
         let channels = || server.hub.channels(&self.tenant);
         match (word.as_slice(), rest.get(1..).unwrap_or_default()) {
-            (b"CHANNELS", []) => Step::Reply(Frame::Array(channels().into_iter().map(|(name, _)| Frame::Bulk(name)).collect())),
+            (b"CHANNELS", []) => {
+                Step::Reply(Frame::Array(channels().into_iter().map(|(name, _)| Frame::Bulk(name)).collect()))
+            }
             (b"CHANNELS", [pattern]) => {
-                let matching = channels().into_iter().filter(|(name, _)| crate::dialect::glob::matches(pattern, name));
+                let matching =
+                    channels().into_iter().filter(|(name, _)| crate::dialect::glob::matches(pattern, name));
                 Step::Reply(Frame::Array(matching.map(|(name, _)| Frame::Bulk(name)).collect()))
             }
             (b"NUMSUB", names) => {
                 let channels = channels();
-                let count = |name: &[u8]| channels.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count);
+                let count = |name: &[u8]| {
+                    channels.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count)
+                };
                 let pairs = names.iter().flat_map(|name| [bulk(name), Frame::Int(count(name) as i64)]);
                 Step::Reply(Frame::Array(pairs.collect()))
             }
@@ -280,7 +303,9 @@ impl Session {
         };
         let env = self.env(server);
         let plan = match loaded {
-            Loaded::Script(script) => qless::read(script, sha, keys, rest.get(keys..).unwrap_or_default(), &env),
+            Loaded::Script(script) => {
+                qless::read(script, sha, keys, rest.get(keys..).unwrap_or_default(), &env)
+            }
             Loaded::Older(command) => older::read(command, keys, rest, &env),
             Loaded::Unknown => return error("ERR Haul does not execute arbitrary Lua"),
         };
@@ -291,7 +316,9 @@ impl Session {
     }
 
     fn fcall(&self, server: &Server, rest: &[&[u8]]) -> Step {
-        let (Some(name), Some(rest)) = (rest.first(), rest.get(1..)) else { return error(keys::arity("fcall")) };
+        let (Some(name), Some(rest)) = (rest.first(), rest.get(1..)) else {
+            return error(keys::arity("fcall"));
+        };
         match older::OldCommand::find(name) {
             Some(command) => self.run(server, Loaded::Older(command), "", rest, "fcall"),
             None => error("ERR Function not found"),
@@ -312,15 +339,50 @@ impl Session {
 
 /// Connection commands; named wrongly they get an arity error.
 const KNOWN: &[&str] = &[
-    "ping", "echo", "select", "multi", "exec", "discard", "watch", "unwatch", "publish", "subscribe", "psubscribe",
-    "scan", "reset", "time",
+    "ping",
+    "echo",
+    "select",
+    "multi",
+    "exec",
+    "discard",
+    "watch",
+    "unwatch",
+    "publish",
+    "subscribe",
+    "psubscribe",
+    "scan",
+    "reset",
+    "time",
 ];
 
 /// Redis's writes that are not offered: on the queues' own keys the answer says why.
 const WRITES: &[&str] = &[
-    "append", "decr", "getset", "hdel", "hincrby", "hincrbyfloat", "hsetnx", "incr", "incrby", "linsert", "lrem", "lset",
-    "ltrim", "persist", "pexpire", "rename", "rpoplpush", "sadd", "smove", "spop", "srem", "zadd", "zincrby", "zrem",
-    "zremrangebyrank", "zremrangebyscore",
+    "append",
+    "decr",
+    "getset",
+    "hdel",
+    "hincrby",
+    "hincrbyfloat",
+    "hsetnx",
+    "incr",
+    "incrby",
+    "linsert",
+    "lrem",
+    "lset",
+    "ltrim",
+    "persist",
+    "pexpire",
+    "rename",
+    "rpoplpush",
+    "sadd",
+    "smove",
+    "spop",
+    "srem",
+    "zadd",
+    "zincrby",
+    "zrem",
+    "zremrangebyrank",
+    "zremrangebyscore",
 ];
 
 fn allowed_subscribed(name: &str) -> bool {
@@ -336,7 +398,8 @@ fn all_bytes(list: &[&[u8]]) -> Vec<Bytes> {
 }
 
 fn unknown(args: &[&[u8]]) -> String {
-    let short = |bytes: &[u8]| String::from_utf8_lossy(bytes.get(..SHOWN_BYTES_MAX).unwrap_or(bytes)).into_owned();
+    let short =
+        |bytes: &[u8]| String::from_utf8_lossy(bytes.get(..SHOWN_BYTES_MAX).unwrap_or(bytes)).into_owned();
     let name = args.first().map(|name| short(name)).unwrap_or_default();
     let shown: String = args.iter().skip(1).take(16).map(|arg| format!("'{}' ", short(arg))).collect();
     format!("ERR unknown command '{name}', with args beginning with: {shown}")
@@ -348,7 +411,9 @@ fn script(server: &Server, rest: &[&[u8]]) -> Step {
         (b"LOAD", [text]) => Step::Reply(Frame::bulk(server.scripts().load(text).0)),
         (b"EXISTS", shas @ [_, ..]) => {
             let scripts = server.scripts();
-            Step::Reply(Frame::Array(shas.iter().map(|sha| Frame::Int(i64::from(scripts.get(sha).is_some()))).collect()))
+            Step::Reply(Frame::Array(
+                shas.iter().map(|sha| Frame::Int(i64::from(scripts.get(sha).is_some()))).collect(),
+            ))
         }
         (b"FLUSH", [] | [_]) => {
             server.scripts().flush();
@@ -362,25 +427,28 @@ fn script(server: &Server, rest: &[&[u8]]) -> Step {
 /// Profilers set the slow log and read it back; there is none, so it is only remembered.
 fn config(server: &Server, rest: &[&[u8]]) -> Step {
     let word = rest.first().map(|word| word.to_ascii_uppercase()).unwrap_or_default();
-    let known: &[(&str, &str)] = &[
-        ("maxmemory", "0"),
-        ("appendonly", "yes"),
-        ("save", ""),
-        ("databases", "16"),
-    ];
+    let known: &[(&str, &str)] =
+        &[("maxmemory", "0"), ("appendonly", "yes"), ("save", ""), ("databases", "16")];
     match (word.as_slice(), rest.get(1..).unwrap_or_default()) {
         (b"GET", patterns @ [_, ..]) => {
-            let wanted = |name: &str| patterns.iter().any(|pattern| crate::dialect::glob::matches(pattern, name.as_bytes()));
+            let wanted = |name: &str| {
+                patterns.iter().any(|pattern| crate::dialect::glob::matches(pattern, name.as_bytes()))
+            };
             let slowlog = server.slowlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let slowlog = slowlog.iter().map(|(name, value)| (name.to_string(), value.clone()));
             let fixed = known.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
             let pairs = slowlog.chain(fixed).filter(|(name, _)| wanted(name));
-            Step::Reply(Frame::Map(pairs.map(|(name, value)| (Frame::bulk(name), Frame::bulk(value))).collect()))
+            Step::Reply(Frame::Map(
+                pairs.map(|(name, value)| (Frame::bulk(name), Frame::bulk(value))).collect(),
+            ))
         }
         (b"SET", [name @ (b"slowlog-log-slower-than" | b"slowlog-max-len"), value]) => {
             let mut slowlog = server.slowlog.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let value = String::from_utf8_lossy(value.get(..SHOWN_BYTES_MAX).unwrap_or(value)).into_owned();
-            slowlog.insert(if name.ends_with(b"max-len") { "slowlog-max-len" } else { "slowlog-log-slower-than" }, value);
+            slowlog.insert(
+                if name.ends_with(b"max-len") { "slowlog-max-len" } else { "slowlog-log-slower-than" },
+                value,
+            );
             ok()
         }
         (b"SET", [name, _]) => error(format!(
@@ -410,7 +478,8 @@ fn scan(cursor: &[u8], options: &[&[u8]]) -> Step {
     while let Some(option) = options.next() {
         match (option.to_ascii_uppercase().as_slice(), options.next()) {
             (b"MATCH", Some(text)) => pattern = Bytes::copy_from_slice(text),
-            (b"COUNT", Some(text)) => match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
+            (b"COUNT", Some(text)) => match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
+            {
                 Some(number) if number > 0 => count = number,
                 _ => return error("ERR value is not an integer or out of range"),
             },

@@ -32,7 +32,10 @@ pub(crate) struct Delivery {
 /// The outcome of one call, and the bodies that belong to it.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Done { reply: Result<Reply, Refusal>, bodies: Fetch },
+    Done {
+        reply: Result<Reply, Refusal>,
+        bodies: Fetch,
+    },
     /// It could not be made durable; nothing of it happened.
     Fault(Fault),
 }
@@ -110,6 +113,11 @@ impl Core {
         self.full.is_some()
     }
 
+    /// Forgets blocked pops whose clients have left.
+    pub(crate) fn sweep(&mut self) {
+        self.waiters.sweep();
+    }
+
     /// The next moment something may happen by itself.
     pub(crate) fn next_wake(&self) -> Option<f64> {
         self.waiters.next_wake()
@@ -121,7 +129,13 @@ impl Core {
 
     /// Applies a request in memory. Its answer leaves with [`Core::finish`].
     pub(crate) fn apply(&mut self, request: Request, clock: f64) {
-        if let Some(fault) = self.full.clone().filter(|_| request.calls.iter().any(|call| !call.command.is_look())) {
+        // Only a request that waits is given up by its client; a job must not go to one that has left.
+        if request.wait.is_some() && request.done.is_closed() {
+            return;
+        }
+        if let Some(fault) =
+            self.full.clone().filter(|_| request.calls.iter().any(|call| !call.command.is_look()))
+        {
             let outcomes = request.calls.iter().map(|_| Outcome::Fault(fault.clone())).collect();
             self.open.push(Open { done: request.done, outcomes: Some(outcomes) });
             return;
@@ -131,7 +145,7 @@ impl Core {
             return;
         }
         let Request { calls, wait, done, .. } = request;
-        let waits_for = wait.and_then(|_| calls.first().map(|call| call.clone()));
+        let waits_for = wait.and_then(|_| calls.first().cloned());
         let outcomes: Vec<Outcome> = calls.into_iter().map(|call| self.call(call)).collect();
         match (waits_for, wait) {
             (Some(call), Some(seconds)) if outcomes.iter().all(is_empty_handed) => {
@@ -152,11 +166,14 @@ impl Core {
         }
         let mut bodies = Fetch::default();
         if let Ok(reply) = &reply {
-            reply.bodies(&mut |id| {
-                match self.engine.body_in_round(id).cloned().or_else(|| self.recent.get(id)) {
-                    Some(bytes) => bodies.found.push((id, bytes)),
-                    None => bodies.missing.push(id),
-                }
+            reply.bodies(&mut |id| match self
+                .engine
+                .body_in_round(id)
+                .cloned()
+                .or_else(|| self.recent.get(id))
+            {
+                Some(bytes) => bodies.found.push((id, bytes)),
+                None => bodies.missing.push(id),
             });
             if !bodies.missing.is_empty() {
                 bodies.pin = Some(self.bodies.pin());
@@ -264,7 +281,8 @@ impl Core {
     /// After a fault: everything unanswered gets it; the store is handed back to be closed or opened again.
     pub(crate) fn abandon(mut self, fault: &Fault) -> (Box<dyn Store>, Waiters) {
         for open in self.open.drain(..) {
-            let outcomes = open.outcomes.map(|all| all.iter().map(|_| Outcome::Fault(fault.clone())).collect());
+            let outcomes =
+                open.outcomes.map(|all| all.iter().map(|_| Outcome::Fault(fault.clone())).collect());
             let _ = open.done.send(Delivery { outcomes });
         }
         (self.store, self.waiters)

@@ -3,13 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
-use haul_engine::{Call, Name};
+use bytes::Bytes;
+use haul_engine::{BodyId, Call, Name};
 use haul_store::{Bodies, Fault};
 use tokio::sync::oneshot;
 
-use super::core::{Delivery, Outcome, Request};
+use super::core::{Delivery, Fetch, Outcome, Request};
 use super::thread::Counters;
 use crate::dialect::Texts;
+
+/// Bytes of data one answer carries at most, a body counted as often as it is named: enough for the data and the
+/// result of one job at the largest limits there are.
+const REPLY_BYTES_MAX: usize = 512 << 20;
 
 /// The shard's thread has ended: the server is stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,15 +29,22 @@ pub(crate) struct Shard {
     pub(super) stopping: Arc<AtomicBool>,
 }
 
-
 impl Shard {
     /// Sends calls that are applied together; the answer comes when they are durable.
-    pub(crate) async fn ask(&self, calls: Vec<Call>, watched: Vec<(Name, Name, u64)>) -> Result<Delivery, Gone> {
+    pub(crate) async fn ask(
+        &self,
+        calls: Vec<Call>,
+        watched: Vec<(Name, Name, u64)>,
+    ) -> Result<Delivery, Gone> {
         self.send(calls, watched, None).await
     }
 
     /// Sends one call that waits for something to be there.
-    pub(crate) fn wait(&self, call: Call, seconds: f64) -> impl Future<Output = Result<Delivery, Gone>> + Send + use<> {
+    pub(crate) fn wait(
+        &self,
+        call: Call,
+        seconds: f64,
+    ) -> impl Future<Output = Result<Delivery, Gone>> + Send + use<> {
         self.send(vec![call], Vec::new(), Some(seconds))
     }
 
@@ -54,19 +66,14 @@ impl Shard {
     pub(crate) async fn texts(&self, outcome: Outcome) -> Result<(Reply, Texts), Fault> {
         match outcome {
             Outcome::Fault(fault) => Err(fault),
-            Outcome::Done { reply, bodies } if bodies.missing.is_empty() => Ok((reply, Texts::new(bodies.found))),
-            Outcome::Done { reply, mut bodies } => {
+            Outcome::Done { reply, bodies } if bodies.missing.is_empty() => {
+                let bytes = bodies.found.iter().map(|(_, body)| body.len()).sum();
+                check_reply(bytes)?;
+                Ok((reply, Texts::new(bodies.found)))
+            }
+            Outcome::Done { reply, bodies } => {
                 let store = self.bodies();
-                let read = tokio::task::spawn_blocking(move || {
-                    for id in std::mem::take(&mut bodies.missing) {
-                        let body = store.get(&id.key())?.ok_or_else(|| Fault::Corrupt {
-                            what: format!("body {} of a job is missing; run haul doctor", id.0),
-                        })?;
-                        bodies.found.push((id, body));
-                    }
-                    drop(bodies.pin);
-                    Ok(bodies.found)
-                });
+                let read = tokio::task::spawn_blocking(move || read_missing(bodies, store.as_ref()));
                 let found = read.await.map_err(|error| Fault::Retry { what: error.to_string() })??;
                 Ok((reply, Texts::new(found)))
             }
@@ -89,6 +96,33 @@ impl Shard {
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
+}
+
+/// Reads each missing body once, however often the answer names it.
+fn read_missing(mut bodies: Fetch, store: &dyn Bodies) -> Result<Vec<(BodyId, Bytes)>, Fault> {
+    let mut bytes = bodies.found.iter().map(|(_, body)| body.len()).sum();
+    bodies.missing.sort_unstable();
+    for same in bodies.missing.chunk_by(|one, next| one == next) {
+        let Some(id) = same.first() else { continue };
+        let body = store.get(&id.key())?.ok_or_else(|| Fault::Corrupt {
+            what: format!("body {} of a job is missing; run haul doctor", id.0),
+        })?;
+        bytes += body.len() * same.len();
+        check_reply(bytes)?;
+        bodies.found.push((*id, body));
+    }
+    drop(bodies.pin);
+    Ok(bodies.found)
+}
+
+fn check_reply(bytes: usize) -> Result<(), Fault> {
+    if bytes <= REPLY_BYTES_MAX {
+        return Ok(());
+    }
+    let what = format!(
+        "the data of one answer, beyond {REPLY_BYTES_MAX} bytes (reply-bytes-max); ask for fewer jobs"
+    );
+    Err(Fault::TooLarge { what })
 }
 
 type Reply = Result<haul_engine::Reply, haul_engine::Refusal>;

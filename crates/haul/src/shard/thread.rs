@@ -156,6 +156,7 @@ impl Loop {
 
     /// Figures, and whether a full disk has room again.
     fn look_around(&mut self, mut core: Core, clock: f64) -> Result<Core, Fault> {
+        core.sweep();
         if core.is_full() {
             match core.probe(clock) {
                 Ok(true) => tracing::info!("the disk has room again: writes are served"),
@@ -223,7 +224,9 @@ fn weight(call: &haul_engine::Call) -> usize {
     use haul_engine::Command;
     match &call.command {
         Command::Put(put) => put.data.as_ref().map_or(0, bytes::Bytes::len),
-        Command::PutMany(puts) => puts.iter().filter_map(|put| put.data.as_ref()).map(bytes::Bytes::len).sum(),
+        Command::PutMany(puts) => {
+            puts.iter().filter_map(|put| put.data.as_ref()).map(bytes::Bytes::len).sum()
+        }
         Command::Complete(complete) => complete.data.as_ref().map_or(0, bytes::Bytes::len),
         Command::Heartbeat(beat) => beat.data.as_ref().map_or(0, bytes::Bytes::len),
         Command::Fail(fail) => fail.message.len(),

@@ -81,6 +81,14 @@ impl Waiters {
         }
     }
 
+    /// Removes those whose client is gone. Without it, clients that come, block on a queue that stays empty, and leave
+    /// would each cost memory until their time-out.
+    pub(crate) fn sweep(&mut self) {
+        let gone: Vec<u64> =
+            self.all.iter().filter(|(_, waiter)| waiter.done.is_closed()).map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| drop(self.remove(id)));
+    }
+
     pub(crate) fn call(&self, id: u64) -> Option<Call> {
         self.all.get(&id).map(|waiter| waiter.call.clone())
     }

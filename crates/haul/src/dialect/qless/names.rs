@@ -205,5 +205,9 @@ pub(super) fn find(script: Script, name: &[u8]) -> Option<Op> {
         Script::QlessThrottles => &[QLESS, THROTTLES, &[("throttle.ttl", Op::Throttle(Throttle::Ttl))]],
         Script::Reqless => &[REQLESS, THROTTLES],
     };
-    tables.iter().flat_map(|table| table.iter()).find(|(known, _)| known.as_bytes() == name).map(|(_, op)| *op)
+    tables
+        .iter()
+        .flat_map(|table| table.iter())
+        .find(|(known, _)| known.as_bytes() == name)
+        .map(|(_, op)| *op)
 }

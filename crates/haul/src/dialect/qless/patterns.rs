@@ -46,7 +46,11 @@ impl Reader<'_> {
         if !pairs.iter().any(|(name, _)| name.bytes() == b"default") {
             pairs.push(("default".into(), DEFAULT_IDENTIFIERS.into()));
         }
-        Ok(KeyCommand::HashReplace { key: "ql:qp:identifiers".into(), pairs, also_remove: "qmore:dynamic".into() })
+        Ok(KeyCommand::HashReplace {
+            key: "ql:qp:identifiers".into(),
+            pairs,
+            also_remove: "qmore:dynamic".into(),
+        })
     }
 
     fn priorities(&self) -> Result<KeyCommand, Bad> {
@@ -62,7 +66,11 @@ impl Reader<'_> {
         if !values.is_empty() && !has_default {
             values.push(DEFAULT_PRIORITY.into());
         }
-        Ok(KeyCommand::ListReplace { key: "ql:qp:priorities".into(), values, also_remove: "qmore:priority".into() })
+        Ok(KeyCommand::ListReplace {
+            key: "ql:qp:priorities".into(),
+            values,
+            also_remove: "qmore:priority".into(),
+        })
     }
 }
 

@@ -25,7 +25,11 @@ impl Reader<'_> {
             }
             Op::RecurUntag => {
                 let jid = args.name(0, NO_RECUR)?;
-                (Command::RecurUntag { jid, tags: args.from(1).names()? }, Verb::Untag, Shape::NameListOrObject)
+                (
+                    Command::RecurUntag { jid, tags: args.from(1).names()? },
+                    Verb::Untag,
+                    Shape::NameListOrObject,
+                )
             }
             _ => self.recur_update()?,
         })
@@ -52,7 +56,15 @@ impl Reader<'_> {
         let klass = args.name(2, "Recur(): Arg \"klass\" missing")?;
         let data = args.document(3, "Recur(): Arg \"data\" not JSON: ")?;
         let options = args.from(6);
-        self.recur_put(RecurStart { queue, jid, klass, data, schedule: args.from(4), options, odd: "Recur(): " })
+        self.recur_put(RecurStart {
+            queue,
+            jid,
+            klass,
+            data,
+            schedule: args.from(4),
+            options,
+            odd: "Recur(): ",
+        })
     }
 
     fn recur_put(&self, start: RecurStart<'_>) -> Read {
@@ -79,8 +91,19 @@ impl Reader<'_> {
             Script::Qless | Script::QlessEarly => Vec::new(),
             _ => names("throttles", "Recur(): Arg \"throttles\" not JSON array: ")?,
         };
-        let put =
-            RecurPut { jid, queue, klass, data, interval, offset, priority, retries, backlog, tags, throttles };
+        let put = RecurPut {
+            jid,
+            queue,
+            klass,
+            data,
+            interval,
+            offset,
+            priority,
+            retries,
+            backlog,
+            tags,
+            throttles,
+        };
         Ok((Command::Recur(Box::new(put)), Verb::Other, Shape::Name))
     }
 
