@@ -1,9 +1,10 @@
-//! What went wrong once. Each was found by the simulator (crates/sim) as a difference from the specification.
+//! What went wrong once. All of it was found with the simulator (crates/sim), or while writing its model from the
+//! specification.
 
 use bytes::Bytes;
 use haul_engine::{
-    Call, Command, Complete, Engine, Fail, Heartbeat, Lock, Name, Pop, Put, PutWhen, RecurPut, Refusal, Reply, Rules,
-    State,
+    Call, Command, Complete, Engine, Fail, Heartbeat, Lock, Name, Pop, Put, PutWhen, RecurPut, Refusal,
+    Reply, Rules, State,
 };
 
 fn ask(engine: &mut Engine, now: f64, command: Command) -> Result<Reply, Refusal> {
@@ -85,7 +86,9 @@ fn the_old_queues_throttle_does_not_move_along() {
     let mut engine = Engine::default();
     ok(&mut engine, 1.0, put_throttled("j", "a", &[]));
     ok(&mut engine, 2.0, put_throttled("j", "b", &["t", "ql:q:a"]));
-    let Reply::Job(Some(job)) = ok(&mut engine, 2.0, Command::Get { jid: "j".into() }) else { panic!("no job") };
+    let Reply::Job(Some(job)) = ok(&mut engine, 2.0, Command::Get { jid: "j".into() }) else {
+        panic!("no job")
+    };
     assert_eq!(job.throttles, names(&["t", "ql:q:b"]));
 }
 
@@ -155,7 +158,8 @@ fn a_worker_without_a_name_cannot_renew_a_lock() {
     let mut engine = Engine::default();
     ok(&mut engine, 1.0, put_throttled("j", "q", &[]));
     ok(&mut engine, 1.0, pop_for("", "q", 60.0));
-    let beat = Heartbeat { jid: "j".into(), worker: "".into(), attempt: None, lock: Lock::Option, data: None };
+    let beat =
+        Heartbeat { jid: "j".into(), worker: "".into(), attempt: None, lock: Lock::Option, data: None };
     assert!(matches!(ask(&mut engine, 2.0, Command::Heartbeat(beat)), Err(Refusal::NotHeld { .. })));
 }
 

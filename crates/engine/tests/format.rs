@@ -1,0 +1,128 @@
+//! The stored form of every noun, as bytes in `fixtures/records-v1.txt`. A difference means that old data is read
+//! differently: follow the steps in `record.rs` instead of changing the fixture.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice, reason = "a test may fail by panicking")]
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use haul_engine::*;
+
+fn fixture() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/records-v1.txt")
+}
+
+fn call(now: f64, command: Command) -> Call {
+    Call { tenant: Name::from("t"), now, clock: now, rules: Rules::QLESS, command }
+}
+
+fn put(jid: &str, tags: &[&str], depends: &[&str]) -> Command {
+    Command::Put(Box::new(Put {
+        jid: jid.into(),
+        queue: "q".into(),
+        worker: None,
+        klass: Some("k".into()),
+        data: Some(Bytes::from(vec![b'1'; 60])),
+        delay: 0.0,
+        priority: Some(1.5),
+        tags: Some(tags.iter().map(|tag| Name::from(*tag)).collect()),
+        retries: Some(5.0),
+        depends: depends.iter().map(|jid| Name::from(*jid)).collect(),
+        throttles: vec!["t".into()],
+        when: PutWhen::Always,
+    }))
+}
+
+/// One of everything.
+fn engine() -> Engine {
+    let mut engine = Engine::default();
+    let pop = Pop { worker: "w".into(), queues: vec!["q".into()], round_robin: false, count: 1, lock: Lock::Option };
+    let fail = Fail {
+        jid: "a".into(),
+        worker: Some("w".into()),
+        attempt: None,
+        group: "g".into(),
+        message: Bytes::from_static(b"m"),
+        data: None,
+    };
+    let recur = RecurPut {
+        jid: "r".into(),
+        queue: "q".into(),
+        klass: "k".into(),
+        data: Bytes::from_static(b"{}"),
+        interval: 60.0,
+        offset: 5.0,
+        priority: 0.0,
+        retries: 1.0,
+        backlog: 2.0,
+        tags: vec!["x".into()],
+        throttles: vec![],
+    };
+    let commands = [
+        Command::ThrottleSet { id: "t".into(), maximum: 3.0, ttl: 0.0 },
+        Command::ConfigSet { option: "heartbeat".into(), value: "30".into() },
+        put("a", &["x"], &[]),
+        Command::Pop(pop),
+        Command::Fail(Box::new(fail)),
+        put("b", &[], &["a"]),
+        put("c", &["y"], &[]),
+        Command::Track { jid: "c".into() },
+        Command::Log { jid: "c".into(), message: "hello".into(), data: Some(Bytes::from_static(b"{}")) },
+        Command::Recur(Box::new(recur)),
+        Command::Pause { queues: vec!["p".into()], paused: true },
+        Command::Keyspace(KeyCommand::Set { key: "s".into(), value: "v".into(), ttl: None, only_if: None }),
+    ];
+    for (second, command) in commands.into_iter().enumerate() {
+        engine.apply(call(second as f64, command)).unwrap();
+    }
+    engine
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn records_are_written_as_in_format_1() {
+    let changes = engine().take_changes();
+    let mut lines: Vec<String> =
+        changes.puts.iter().map(|(key, value)| format!("{} {}", hex(key), hex(value))).collect();
+    lines.sort();
+    let text = lines.join("\n") + "\n";
+    if std::env::var_os("HAUL_WRITE_FIXTURE").is_some() {
+        std::fs::write(fixture(), &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(fixture()).unwrap(), text);
+}
+
+#[test]
+fn records_of_format_1_are_read() {
+    let mut loader = Loader::default();
+    for line in std::fs::read_to_string(fixture()).unwrap().lines() {
+        let (key, value) = line.split_once(' ').unwrap();
+        loader.header(&unhex(key), &unhex(value)).unwrap();
+    }
+    let mut engine = loader.finish();
+    assert_eq!(engine.audit(), []);
+    assert_eq!(engine.jobs(), 3);
+    let Ok(Reply::Job(Some(job))) = engine.apply(call(20.0, Command::Get { jid: "b".into() })) else { panic!() };
+    assert_eq!((job.state, job.dependencies), (State::Depends, vec![Name::from("a")]));
+    let Ok(Reply::Job(Some(job))) = engine.apply(call(20.0, Command::Get { jid: "c".into() })) else { panic!() };
+    assert!(job.tracked && job.history.len() == 2);
+}
+
+#[test]
+fn a_record_of_a_newer_format_is_refused_by_name() {
+    let changes = engine().take_changes();
+    let (key, value) = &changes.puts[0];
+    let mut newer = value.clone();
+    newer[0] = 99;
+    let error = Loader::default().header(key, &newer).unwrap_err();
+    assert!(error.to_string().contains("format version 99"), "{error}");
+    let error = Loader::default().header(key, &value[..value.len() / 2]).unwrap_err();
+    assert!(matches!(error, RecordError::Damaged { .. }), "{error}");
+}
