@@ -214,7 +214,12 @@ pub struct HistoryEntry {
     /// What happened, for example `put`, `popped`, `done`.
     pub what: String,
     /// The queue, where one is involved.
-    #[serde(rename = "q", default, deserialize_with = "text_or_json", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "q",
+        default,
+        deserialize_with = "text_or_json",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub queue: Option<String>,
     /// The worker, where one is involved.
     #[serde(default, deserialize_with = "text_or_json", skip_serializing_if = "Option::is_none")]
@@ -330,7 +335,8 @@ mod tests {
     #[test]
     fn numbers_of_other_dialects_are_read_and_written_back() {
         // A priority with a fraction, or retries of 1e15, made every answer about the job unreadable.
-        let text = r#"{"jid":"j","klass":"k","state":"waiting","priority":1.5,"retries":1e+15,"remaining":-1}"#;
+        let text =
+            r#"{"jid":"j","klass":"k","state":"waiting","priority":1.5,"retries":1e+15,"remaining":-1}"#;
         let job: Job = serde_json::from_str(text).unwrap();
         assert_eq!((job.priority, job.retries, job.remaining), (1.5, 1_000_000_000_000_000, -1));
         let whole = Job { priority: 3.0, ..job.clone() };
@@ -343,7 +349,10 @@ mod tests {
         // The members of a log line's data stand beside the entry's own: {"worker":1} made the job unreadable for ever.
         let text = r#"{"jid":"j","klass":"k","state":"waiting","history":[{"when":1,"what":"hi","worker":1,"q":[2]}]}"#;
         let job: Job = serde_json::from_str(text).unwrap();
-        assert_eq!((job.history[0].worker.as_deref(), job.history[0].queue.as_deref()), (Some("1"), Some("[2]")));
+        assert_eq!(
+            (job.history[0].worker.as_deref(), job.history[0].queue.as_deref()),
+            (Some("1"), Some("[2]"))
+        );
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Rules {
     pub heartbeat_is_life: bool,
     /// `timeout` clears the job's worker.
     pub timeout_clears_worker: bool,
+    /// `timeout` of several jobs is done for all or none; otherwise in order, up to the first that is refused.
+    pub timeout_whole: bool,
 }
 
 /// See [`Rules::grace`].
@@ -68,6 +70,7 @@ impl Rules {
         exhaustion_quiet: false,
         heartbeat_is_life: true,
         timeout_clears_worker: false,
+        timeout_whole: false,
     };
     /// qless with throttles: the script reqless shipped before it renamed its commands.
     pub const QLESS_THROTTLES: Rules = Rules {
@@ -96,6 +99,7 @@ impl Rules {
         grace: Grace::None,
         unused_tags_forgotten: true,
         timeout_clears_worker: true,
+        timeout_whole: true,
         ..Rules::QLESS
     };
 }
@@ -284,7 +288,7 @@ pub struct Put {
     pub retries: Option<f64>,
     /// Empty keeps.
     pub depends: Vec<Name>,
-    /// Not kept: what is given, plus the queue's own.
+    /// What is given, plus the queue's own. Kept as they are only if `klass` is: a job that is merely moved.
     pub throttles: Vec<Name>,
     /// What must hold of the job's existence.
     pub when: PutWhen,

@@ -23,6 +23,8 @@ pub(crate) struct Round {
     first_body: u64,
     /// Bodies written in this round; the flag says it was dropped again.
     bodies: Vec<(Bytes, bool)>,
+    /// How much they are, dropped ones included.
+    bodies_bytes: usize,
     dropped: Vec<BodyId>,
     /// Queues and keys whose waiters should look again; collected only if somebody waits.
     touched: Vec<Name>,
@@ -39,8 +41,13 @@ impl Round {
             return Text::Short(Name::new(&bytes));
         }
         let id = BodyId(self.first_body + self.bodies.len() as u64);
+        self.bodies_bytes += bytes.len();
         self.bodies.push((bytes, false));
         Text::Long(id)
+    }
+
+    pub(crate) fn bodies_bytes(&self) -> usize {
+        self.bodies_bytes
     }
 
     pub(crate) fn forget(&mut self, text: &Text) {
@@ -152,6 +159,7 @@ impl Engine {
         let first = self.round.first_body;
         self.round.first_body += self.round.bodies.len() as u64;
         let bodies = std::mem::take(&mut self.round.bodies).into_iter().enumerate();
+        self.round.bodies_bytes = 0;
         changes.bodies = bodies
             .filter(|(_, (_, dropped))| !dropped)
             .map(|(index, (bytes, _))| (BodyId(first + index as u64), bytes))

@@ -202,6 +202,7 @@ pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), Re
         Key::Job(jid) => {
             let mut job: Box<Job> = decode(&key, value)?;
             job.jid = jid.clone();
+            job.history.shrink_to_fit();
             indexes.names.adopt(&mut job.klass);
             indexes.names.adopt(&mut job.queue);
             indexes.names.adopt(&mut job.worker);

@@ -86,6 +86,8 @@ pub struct JobView {
     pub retries: f64,
     pub remaining: f64,
     pub expires: f64,
+    /// When a scheduled job is due.
+    pub due: Option<f64>,
     pub attempt: u32,
     pub data: Text,
     pub result: Option<Text>,

@@ -414,6 +414,7 @@ impl Indexes {
             retries: job.retries,
             remaining: job.remaining,
             expires: job.expires,
+            due: (job.place == Place::Scheduled).then_some(job.score),
             attempt: job.attempt,
             data: job.data.clone(),
             result: more.and_then(|more| more.result.clone()),

@@ -1,6 +1,8 @@
 //! What went wrong once. All of it was found with the simulator (crates/sim), or while writing its model from the
 //! specification.
 
+#![allow(clippy::panic, clippy::expect_used, reason = "a test may fail by panicking")]
+
 use bytes::Bytes;
 use haul_engine::{
     Call, Command, Complete, Engine, Fail, Heartbeat, Lock, Name, Pop, Put, PutWhen, RecurPut, Refusal,

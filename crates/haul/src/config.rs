@@ -12,6 +12,9 @@ use serde::Deserialize;
 use crate::dialect::{DataLimits, ErrorFormat};
 use crate::resp::Limits;
 
+/// A smaller log would be folded into the base at every turn.
+const LOG_BYTES_LEAST: u64 = 64 << 10;
+
 /// What can be set; none: as the next source says.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -47,7 +50,7 @@ pub(crate) struct Raw {
     /// Most bytes waiting for a subscriber that reads too slowly; beyond, it is disconnected [default: 33554432]
     #[arg(long, env = "HAUL_SUBSCRIBER_BYTES_MAX", value_name = "BYTES")]
     pub(crate) subscriber_bytes_max: Option<usize>,
-    /// Most bytes of the round log before writers wait for it to be folded into the base [default: 1073741824]
+    /// Most bytes of the round log before writers wait for it to be folded into the base [default: 402653184]
     #[arg(long, env = "HAUL_LOG_BYTES_MAX", value_name = "BYTES")]
     pub(crate) log_bytes_max: Option<u64>,
     /// How script errors are worded: clean, redis6 or redis7 [default: clean]
@@ -105,7 +108,8 @@ impl Raw {
     pub(crate) fn resolve(self, file: Raw) -> anyhow::Result<Config> {
         let wire = haul_client::resp::Limits::default();
         let defaults = Limits::default();
-        let data_bytes_max = self.data_bytes_max.or(file.data_bytes_max).unwrap_or(defaults.data.data_bytes_max);
+        let data_bytes_max =
+            self.data_bytes_max.or(file.data_bytes_max).unwrap_or(defaults.data.data_bytes_max);
         let limits = Limits {
             data: DataLimits {
                 name_bytes_max: in_range(
@@ -115,20 +119,30 @@ impl Raw {
                 )?,
                 data_bytes_max: in_range("data-bytes-max", data_bytes_max, 64..=200 << 20)?,
             },
-            connections_max: self.connections_max.or(file.connections_max).unwrap_or(defaults.connections_max),
-            subscriber_bytes_max: self
-                .subscriber_bytes_max
-                .or(file.subscriber_bytes_max)
-                .unwrap_or(defaults.subscriber_bytes_max),
+            connections_max: in_range(
+                "connections-max",
+                self.connections_max.or(file.connections_max).unwrap_or(defaults.connections_max),
+                1..=1_000_000,
+            )?,
+            subscriber_bytes_max: in_range(
+                "subscriber-bytes-max",
+                self.subscriber_bytes_max.or(file.subscriber_bytes_max).unwrap_or(defaults.subscriber_bytes_max),
+                1024..=1 << 40,
+            )?,
             wire: haul_client::resp::Limits {
-                arguments_max: self.arguments_max.or(file.arguments_max).unwrap_or(wire.arguments_max),
+                arguments_max: in_range(
+                    "arguments-max",
+                    self.arguments_max.or(file.arguments_max).unwrap_or(wire.arguments_max),
+                    16..=16 << 20,
+                )?,
                 argument_bytes_max: data_bytes_max + 1024,
                 request_bytes_max: wire.request_bytes_max.max(2 * data_bytes_max),
                 ..wire
             },
             ..defaults
         };
-        let redis = address("redis", &self.redis.or(file.redis).unwrap_or_else(|| "127.0.0.1:4286".to_owned()))?;
+        let redis =
+            address("redis", &self.redis.or(file.redis).unwrap_or_else(|| "127.0.0.1:4286".to_owned()))?;
         let http = match self.http.or(file.http).as_deref() {
             Some("off") => None,
             Some(text) => Some(address("http", text)?),
@@ -142,6 +156,10 @@ impl Raw {
                 );
             }
         }
+        let log_bytes_max = self.log_bytes_max.or(file.log_bytes_max);
+        if log_bytes_max.is_some_and(|bytes| bytes < LOG_BYTES_LEAST) {
+            bail!("log-bytes-max must be at least {LOG_BYTES_LEAST}");
+        }
         let log_format = self.log_format.or(file.log_format).unwrap_or_else(|| "text".to_owned());
         if !matches!(log_format.as_str(), "text" | "json") {
             bail!("log-format is text or json, not {log_format}");
@@ -150,9 +168,11 @@ impl Raw {
             data: self.data.or(file.data).unwrap_or_else(|| PathBuf::from("haul-data")),
             http,
             redis,
-            durability: durability(&self.durability.or(file.durability).unwrap_or_else(|| "always".to_owned()))?,
+            durability: durability(
+                &self.durability.or(file.durability).unwrap_or_else(|| "always".to_owned()),
+            )?,
             limits,
-            log_bytes_max: self.log_bytes_max.or(file.log_bytes_max),
+            log_bytes_max,
             error_format: self.error_format.or(file.error_format).unwrap_or_default(),
             lua_data: self.lua_data.or(file.lua_data).unwrap_or(false),
             json_logs: log_format == "json",
@@ -184,7 +204,7 @@ fn durability(text: &str) -> anyhow::Result<Durability> {
         _ => (text.trim_end_matches('s'), 1000),
     };
     match digits.parse::<u64>() {
-        Ok(number) if text.ends_with('s') && (1..=60_000).contains(&(number * scale)) => {
+        Ok(number) if text.ends_with('s') && (1..=60_000).contains(&number.saturating_mul(scale)) => {
             Ok(Durability::Interval(Duration::from_millis(number * scale)))
         }
         _ => bail!("--durability takes always, or an interval from 1ms to 60s such as 100ms, not {text}"),
@@ -218,7 +238,13 @@ mod tests {
         for raw in [
             Raw { durability: Some("sometimes".into()), ..Raw::default() },
             Raw { durability: Some("0ms".into()), ..Raw::default() },
+            Raw { durability: Some(format!("{}s", u64::MAX)), ..Raw::default() },
             Raw { name_bytes_max: Some(16_385), ..Raw::default() },
+            Raw { data_bytes_max: Some(63), ..Raw::default() },
+            Raw { connections_max: Some(0), ..Raw::default() },
+            Raw { arguments_max: Some(15), ..Raw::default() },
+            Raw { subscriber_bytes_max: Some(1023), ..Raw::default() },
+            Raw { log_bytes_max: Some(LOG_BYTES_LEAST - 1), ..Raw::default() },
             Raw { redis: Some("nowhere".into()), ..Raw::default() },
             Raw { log_format: Some("xml".into()), ..Raw::default() },
         ] {

@@ -20,7 +20,10 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn is_healthy(&self) -> bool {
-        self.damaged.is_empty() && self.findings.is_empty() && self.orphans.is_empty() && self.missing.is_empty()
+        self.damaged.is_empty()
+            && self.findings.is_empty()
+            && self.orphans.is_empty()
+            && self.missing.is_empty()
     }
 
     /// One line for each thing that is wrong.

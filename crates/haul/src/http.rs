@@ -14,7 +14,10 @@ use crate::resp::Server;
 
 /// Serves until told to stop.
 pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
-    let router = Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready)).with_state(server);
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .with_state(server);
     let stopped = async move {
         let _ = stop.changed().await;
     };

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use haul_engine::{
-    BodyId, Entry, Failure, JobView, KeyAnswer, KeyType, KeyView, Name, QueueCounts, Recur, Refusal, Reply, Series,
-    State, StatsView, Text, ThrottleView, ViewValue, What, WorkerCounts,
+    BodyId, Entry, Failure, JobView, KeyAnswer, KeyType, KeyView, Name, QueueCounts, Recur, Refusal, Reply,
+    Series, State, StatsView, Text, ThrottleView, ViewValue, What, WorkerCounts,
 };
 
 /// What a command answers, refusals included.
@@ -23,12 +23,21 @@ pub enum Answer {
     Stopped(Option<Refusal>),
     Counts(Vec<QueueCounts>),
     Stats(Box<StatsSeen>),
-    Page { total: usize, jids: Vec<Name> },
+    Page {
+        total: usize,
+        jids: Vec<Name>,
+    },
     Groups(Vec<(Name, usize)>),
-    Tracked { jobs: Vec<JobSeen>, expired: Vec<Name> },
+    Tracked {
+        jobs: Vec<JobSeen>,
+        expired: Vec<Name>,
+    },
     Recur(Option<Box<Recur>>),
     Workers(Vec<WorkerCounts>),
-    WorkerJobs { jobs: Vec<Name>, stalled: Vec<Name> },
+    WorkerJobs {
+        jobs: Vec<Name>,
+        stalled: Vec<Name>,
+    },
     Option(Option<Name>),
     Options(Vec<(Name, Name)>),
     Throttle(ThrottleView),
@@ -224,6 +233,12 @@ fn seen_series(series: &Series) -> SeriesSeen {
     }
 }
 
+/// The locks of a queue's own throttle: the engine lists that key only where throttles are in use, so listings are
+/// compared without it. What it holds is compared all the same.
+pub(crate) fn is_own_lock_set(key: &Name) -> bool {
+    key.bytes().starts_with(b"ql:th:ql:q:") && key.bytes().ends_with(b"-locks")
+}
+
 fn seen_key(view: KeyView, fetch: Fetch<'_>) -> Answer {
     match view {
         KeyView::Type(kind) => Answer::KeyType(kind),
@@ -232,13 +247,19 @@ fn seen_key(view: KeyView, fetch: Fetch<'_>) -> Answer {
         KeyView::Score(score) => Answer::KeyScore(score),
         KeyView::Rank(rank) => Answer::KeyRank(rank),
         KeyView::Members(members) => Answer::Names(members),
-        KeyView::Keys(keys) => Answer::Keys(keys),
+        KeyView::Keys(mut keys) => {
+            keys.retain(|key| !is_own_lock_set(key));
+            Answer::Keys(keys)
+        }
         KeyView::Pairs(pairs) => {
-            let pair = |(field, value): (Name, ViewValue)| format!("{field} = {}", value_in_words(&value, fetch));
+            let pair =
+                |(field, value): (Name, ViewValue)| format!("{field} = {}", value_in_words(&value, fetch));
             Answer::KeyValues(pairs.into_iter().map(pair).collect())
         }
         KeyView::Values(values) => {
-            let value = |value: Option<ViewValue>| value.map_or("nil".to_owned(), |value| value_in_words(&value, fetch));
+            let value = |value: Option<ViewValue>| {
+                value.map_or("nil".to_owned(), |value| value_in_words(&value, fetch))
+            };
             Answer::KeyValues(values.into_iter().map(value).collect())
         }
     }

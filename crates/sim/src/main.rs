@@ -65,7 +65,7 @@ fn run_seeds(seeds: Range<u64>, options: Options) -> ExitCode {
             println!("\nto replay it:\n  cargo run -p haul-sim -- --seed {seed} --steps {}", options.steps);
             return ExitCode::FAILURE;
         }
-        if (seed + 1 - seeds.start) % PROGRESS_EVERY == 0 {
+        if (seed + 1 - seeds.start).is_multiple_of(PROGRESS_EVERY) {
             println!("{} of {} seeds, no difference", seed + 1 - seeds.start, seeds.end - seeds.start);
         }
     }

@@ -217,9 +217,9 @@ impl Tenant {
             Command::RecurTag { jid, tags } => self.recur_tag(jid, tags),
             Command::RecurUntag { jid, tags } => self.recur_untag(jid, tags),
             Command::ConfigGet { option } => Ok(Answer::Option(self.config.get(option).cloned())),
-            Command::ConfigAll => {
-                Ok(Answer::Options(self.config.iter().map(|(option, value)| (option.clone(), value.clone())).collect()))
-            }
+            Command::ConfigAll => Ok(Answer::Options(
+                self.config.iter().map(|(option, value)| (option.clone(), value.clone())).collect(),
+            )),
             Command::ConfigSet { option, value } => {
                 cx.emit(Event::ConfigSet { option: option.clone(), value: value.clone() });
                 self.config.insert(option.clone(), value.clone());
@@ -237,7 +237,9 @@ impl Tenant {
                 Ok(Answer::Done)
             }
             Command::ThrottleLocks { id } => Ok(Answer::Names(self.members(&redis::throttle(id, "locks")))),
-            Command::ThrottlePending { id } => Ok(Answer::Names(self.members(&redis::throttle(id, "pending")))),
+            Command::ThrottlePending { id } => {
+                Ok(Answer::Names(self.members(&redis::throttle(id, "pending"))))
+            }
             Command::ThrottleRelease { id, jids } => Ok(self.throttle_release(cx, id, jids)),
             Command::Key(query) => self.key(cx, query),
             Command::Keyspace(command) => self.keyspace(cx, command),
@@ -335,7 +337,8 @@ impl Tenant {
 
     /// The lock interval of a queue: its own option in either spelling, then the general one (7.6, 16.10).
     fn heartbeat_interval(&self, queue: &Name) -> f64 {
-        let own = self.number(&format!("{queue}-heartbeat")).or_else(|| self.number(&format!("heartbeat-{queue}")));
+        let own =
+            self.number(&format!("{queue}-heartbeat")).or_else(|| self.number(&format!("heartbeat-{queue}")));
         own.or_else(|| self.number("heartbeat")).unwrap_or(60.0)
     }
 

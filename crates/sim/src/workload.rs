@@ -172,6 +172,11 @@ impl Workload {
         self.name(JIDS.get(..count).unwrap_or(&JIDS))
     }
 
+    /// All that are in use, so that dependents go together with what they wait for.
+    fn all_jids(&mut self) -> Vec<Name> {
+        JIDS.iter().take(self.subjects.jids).map(|jid| (*jid).into()).collect()
+    }
+
     fn queue(&mut self) -> Name {
         self.name(QUEUES.get(..self.subjects.queues).unwrap_or(&QUEUES))
     }
@@ -185,8 +190,9 @@ impl Workload {
         self.name(&TAGS)
     }
 
+    /// Mostly the same one, so that what fails is also found again.
     fn group(&mut self) -> Name {
-        self.name(&GROUPS)
+        if self.rng.one_in(2) { "g1".into() } else { self.name(&GROUPS) }
     }
 
     fn some(&mut self, most: usize, mut one: impl FnMut(&mut Self) -> Name) -> Vec<Name> {
@@ -200,7 +206,7 @@ impl Workload {
 
     /// Throttles that a job names: mostly the free ones, now and then a queue's.
     fn throttle_ids(&mut self) -> Vec<Name> {
-        if !self.subjects.throttles || self.rng.one_in(2) {
+        if !self.subjects.throttles || self.rng.one_in(4) {
             return Vec::new();
         }
         self.some(2, |workload| {

@@ -1,5 +1,7 @@
 //! Thousands of seeds, and proof that a difference would be noticed.
 
+#![allow(clippy::panic, clippy::print_stdout, reason = "a test may fail by panicking")]
+
 use std::collections::BTreeMap;
 
 use haul_sim::{Answer, Model, Options, Outcome, Run, Step, Twist, replay, run_seed, shrink};
@@ -50,7 +52,11 @@ fn every_mistake_in_the_model_is_noticed_and_made_short() {
         let short = shrink(failing.steps, Some(twist));
         assert!(replay(&short, Some(twist)).is_some(), "{twist:?}: the short script does not fail");
         assert!(replay(&short, None).is_none(), "{twist:?}: the short script fails without the mistake");
-        assert!(short.len() <= 12 && short.len() <= steps, "{twist:?}: {} steps are left: {short:?}", short.len());
+        assert!(
+            short.len() <= 12 && short.len() <= steps,
+            "{twist:?}: {} steps are left: {short:?}",
+            short.len()
+        );
     }
 }
 
@@ -86,8 +92,20 @@ fn every_command_does_something_and_every_outcome_happens() {
     println!("{done:?}\n{refused:?}\n{outcomes:?}");
     assert!(done.len() >= 52, "only {} commands succeed: {done:?}", done.len());
     assert!(done.values().all(|times| *times >= 5), "some hardly ever succeed: {done:?}");
-    let codes = ["NOJOB", "NORECUR", "EXISTS", "NOTRUNNING", "NOTHELD", "WRONGQUEUE", "NOTDEPENDS", "NEEDED", "BADARG"];
+    let codes = [
+        "NOJOB",
+        "NORECUR",
+        "EXISTS",
+        "NOTRUNNING",
+        "NOTHELD",
+        "WRONGQUEUE",
+        "NOTDEPENDS",
+        "NEEDED",
+        "BADARG",
+    ];
     codes.iter().for_each(|code| assert!(refused.contains_key(code), "{code} never happens"));
     let kinds = [Outcome::Kept, Outcome::Restarted, Outcome::Failed, Outcome::Full, Outcome::Crashed];
-    kinds.iter().for_each(|kind| assert!(outcomes.contains_key(&format!("{kind:?}")), "{kind:?} never happens"));
+    kinds
+        .iter()
+        .for_each(|kind| assert!(outcomes.contains_key(&format!("{kind:?}")), "{kind:?} never happens"));
 }

@@ -54,7 +54,7 @@ pub enum Fault {
     },
     /// The batch breaks a limit of the store (see [`crate::batch`]): a mistake of the caller. Nothing of it
     /// was kept and the handle stays usable.
-    #[error("the batch is too large: {what}")]
+    #[error("too large: {what}")]
     TooLarge {
         /// Which limit.
         what: String,

@@ -222,6 +222,7 @@ impl Tenant {
             return;
         }
         let Some(queue) = self.indexes.queues.get(name) else { return };
+        let count = count.min(SPAWN_COUNT_MAX);
         let due = up_to(&queue.recurring, 0.0, cx.now, count);
         let mut moved = 0;
         for (_, jid) in due {
@@ -230,7 +231,7 @@ impl Tenant {
             let before = recur.next;
             recur.next = skip_missed(&recur, cx.now);
             let mut spawned = false;
-            while recur.next <= cx.now && moved < count {
+            while recur.next <= cx.now && moved < count && cx.round.bodies_bytes() < SPAWN_BYTES_MAX {
                 recur.count += 1;
                 moved += 1;
                 spawned = true;
@@ -282,6 +283,12 @@ impl Tenant {
         self.admit_all(cx, &waiters);
     }
 }
+
+/// Children made by one pop or peek at most: a definition can be due without number, and the caller asks for what it
+/// likes. The next pop makes the next ones.
+const SPAWN_COUNT_MAX: usize = 10_000;
+/// No more children are made in a round that has this many bytes to store.
+const SPAWN_BYTES_MAX: usize = 64 << 20;
 
 /// The next nominal time, less what the backlog does not make up for.
 fn skip_missed(recur: &Recur, now: f64) -> f64 {

@@ -1,6 +1,7 @@
 //! Put: a new job, or an existing one moved and redefined.
 
 use bytes::Bytes;
+use hashbrown::HashSet;
 use thin_vec::ThinVec;
 
 use super::Answer;
@@ -52,6 +53,7 @@ impl Tenant {
     fn unlink_others(&mut self, jid: &Name, depends: &[Name]) {
         let more = self.jobs.get(jid).and_then(|job| job.more.as_deref());
         let old: Vec<Name> = more.map_or_else(Vec::new, |more| more.dependencies.iter().cloned().collect());
+        let depends: HashSet<&Name> = depends.iter().collect();
         for other in old.iter().filter(|other| !depends.contains(other)) {
             self.unlink(jid, other);
         }
@@ -83,6 +85,10 @@ impl Tenant {
             }
         };
         Tenant::set_data(cx, job, fields.data);
+        let given = match &fields.klass {
+            Some(_) => fields.throttles,
+            None => job.more.as_deref().map_or_else(Vec::new, |more| more.throttles.clone()),
+        };
         if let Some(klass) = fields.klass {
             job.klass = self.indexes.names.shared(klass.bytes());
         }
@@ -96,7 +102,7 @@ impl Tenant {
         (job.expires, job.time) = (0.0, cx.now);
         job.warned = false;
         job.state = if fields.delay > 0.0 { State::Scheduled } else { State::Waiting };
-        let throttles: Vec<Name> = fields.throttles.into_iter().filter(|id| !implied.contains(id)).collect();
+        let throttles: Vec<Name> = given.into_iter().filter(|id| !implied.contains(id)).collect();
         if let Some(more) = job.more.as_deref_mut() {
             more.scheduled = None;
             more.throttles = throttles;
@@ -175,7 +181,8 @@ pub(super) fn new_job(jid: Name, queue: &Name, nobody: &Name) -> Job {
         queue: queue.clone(),
         worker: nobody.clone(),
         data: Text::Short(nobody.clone()),
-        history: ThinVec::new(),
+        // Room for the put alone: most waiting jobs have no other entry, and there may be millions.
+        history: ThinVec::with_capacity(1),
         more: None,
         priority: 0.0,
         retries: 5.0,

@@ -1,5 +1,7 @@
 //! Recurring definitions: made, changed, ended. Their children are spawned by pop and peek.
 
+use hashbrown::HashSet;
+
 use super::Answer;
 use crate::record::Key;
 use crate::score::Score;
@@ -81,7 +83,7 @@ impl Tenant {
         let Some(recur) = self.indexes.recurs.get_mut(jid) else {
             return Err(Refusal::NoRecur { jid: jid.clone() });
         };
-        let before = recur.tags.clone();
+        let before: HashSet<Name> = recur.tags.iter().cloned().collect();
         recur.tags.extend(tags.into_iter().filter(|tag| !before.contains(tag)));
         self.indexes.dirty.insert(Key::Recur(jid.clone()));
         Ok(Reply::Names(recur.tags.clone()))
@@ -91,7 +93,8 @@ impl Tenant {
         let Some(recur) = self.indexes.recurs.get_mut(jid) else {
             return Err(Refusal::NoRecur { jid: jid.clone() });
         };
-        recur.tags.retain(|tag| !tags.contains(tag));
+        let gone: HashSet<&Name> = tags.iter().collect();
+        recur.tags.retain(|tag| !gone.contains(tag));
         self.indexes.dirty.insert(Key::Recur(jid.clone()));
         Ok(Reply::Names(recur.tags.clone()))
     }

@@ -1,27 +1,34 @@
 //! Tags on jobs, and the jobs of a tag.
 
+use hashbrown::{HashMap, HashSet};
+
 use super::{Answer, job_mut};
 use crate::job::Tagged;
 use crate::tenant::{Cx, Tenant};
 use crate::{Name, RankWindow, Reply};
 
+/// Each tag with when its first use on the job was indexed. A map, because a job may be given tags without number.
+fn first_uses(tags: &[Tagged]) -> HashMap<Name, Option<f64>> {
+    tags.iter().rev().map(|tagged| (tagged.tag.clone(), tagged.at)).collect()
+}
+
 impl Tenant {
     /// Every argument counts as one more use, new on the job or not.
     pub(super) fn tag(&mut self, cx: &mut Cx<'_>, jid: &Name, tags: &[Name]) -> Answer {
         let job = job_mut(&mut self.jobs, jid)?;
+        let mut at = first_uses(job.tags());
         for tag in tags {
             let tag = self.indexes.names.shared(tag.bytes());
-            let more = job.more();
-            let old = more.tags.iter().find(|tagged| tagged.tag == tag).and_then(|tagged| tagged.at);
-            let mut known = false;
-            for tagged in more.tags.iter_mut().filter(|tagged| tagged.tag == tag) {
-                tagged.at = Some(cx.now);
-                known = true;
+            let old = at.insert(tag.clone(), Some(cx.now));
+            if old.is_none() {
+                job.more().tags.push(Tagged { tag: tag.clone(), at: Some(cx.now) });
             }
-            if !known {
-                more.tags.push(Tagged { tag: tag.clone(), at: Some(cx.now) });
-            }
-            self.indexes.index_tag(&tag, jid, old, cx.now);
+            self.indexes.index_tag(&tag, jid, old.flatten(), cx.now);
+        }
+        if let Some(more) = job.more.as_deref_mut() {
+            let given: HashSet<&Name> = tags.iter().collect();
+            let again = more.tags.iter_mut().filter(|tagged| given.contains(&tagged.tag));
+            again.for_each(|tagged| tagged.at = Some(cx.now));
         }
         self.indexes.mark(job);
         Ok(Reply::Names(job.tags().iter().map(|tagged| tagged.tag.clone()).collect()))
@@ -30,12 +37,13 @@ impl Tenant {
     /// Every argument counts as one use less, whether the job had it or not.
     pub(super) fn untag(&mut self, cx: &mut Cx<'_>, jid: &Name, tags: &[Name]) -> Answer {
         let job = job_mut(&mut self.jobs, jid)?;
+        let mut at = first_uses(job.tags());
         for tag in tags {
-            let at = job.tags().iter().find(|tagged| tagged.tag == *tag).and_then(|tagged| tagged.at);
-            if let Some(more) = job.more.as_deref_mut() {
-                more.tags.retain(|tagged| tagged.tag != *tag);
-            }
-            self.indexes.unindex_tag(cx, tag, jid, at);
+            self.indexes.unindex_tag(cx, tag, jid, at.remove(tag).flatten());
+        }
+        if let Some(more) = job.more.as_deref_mut() {
+            let given: HashSet<&Name> = tags.iter().collect();
+            more.tags.retain(|tagged| !given.contains(&tagged.tag));
         }
         self.indexes.mark(job);
         Ok(Reply::Names(job.tags().iter().map(|tagged| tagged.tag.clone()).collect()))

@@ -7,6 +7,16 @@ use crate::{Event, Name, Refusal, Reply};
 
 impl Tenant {
     pub(super) fn timeout(&mut self, cx: &mut Cx<'_>, jids: Vec<Name>) -> Reply {
+        if cx.rules.timeout_whole {
+            let mut seen = hashbrown::HashSet::new();
+            for jid in &jids {
+                let refused = held(&mut self.jobs, &Claim { jid, worker: None, attempt: None }).err();
+                if refused.is_some() || !seen.insert(jid) {
+                    let state = crate::job::State::Stalled;
+                    return Reply::Stopped(refused.or(Some(Refusal::NotRunning { jid: jid.clone(), state })));
+                }
+            }
+        }
         let refused = jids.into_iter().find_map(|jid| self.timeout_one(cx, &jid).err());
         Reply::Stopped(refused)
     }

@@ -5,9 +5,16 @@ use std::process::ExitCode;
 
 use haul_store::{DiskOptions, DiskStore, Store};
 
+use super::output::{Output, complain};
 use crate::doctor;
 
+/// Check a data folder, and repair it if asked; the server must not be running on it
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  haul doctor --data /var/lib/haul
+  haul doctor --data /var/lib/haul --repair
+
+Exit codes: 0 healthy, 1 something is wrong, 2 the folder cannot be opened.")]
 pub(super) struct Doctor {
     /// The data folder
     #[arg(long, env = "HAUL_DATA", value_name = "DIR", default_value = "haul-data")]
@@ -17,21 +24,26 @@ pub(super) struct Doctor {
     repair: bool,
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the report is for people")]
 pub(super) fn run(args: &Doctor) -> ExitCode {
     match examine(args) {
         Ok((report, removed)) => {
-            report.lines().iter().for_each(|line| println!("{line}"));
-            println!("{} jobs, {} bodies looked at", report.jobs, report.bodies);
-            match (report.is_healthy(), removed) {
-                (true, _) => println!("healthy"),
-                (false, None) => println!("{} things are wrong; --repair removes what cannot be read", report.lines().len()),
-                (false, Some(removed)) => println!("{removed} records removed; run doctor again to see what is left"),
-            }
+            let mut lines = report.lines();
+            let verdict = match (report.is_healthy(), removed) {
+                (true, _) => "healthy".to_owned(),
+                (false, None) => {
+                    format!("{} things are wrong; --repair removes what cannot be read", lines.len())
+                }
+                (false, Some(removed)) => {
+                    format!("{removed} records removed; run doctor again to see what is left")
+                }
+            };
+            lines.extend([format!("{} jobs, {} bodies looked at", report.jobs, report.bodies), verdict]);
+            // The exit code carries the verdict, whoever still reads.
+            drop(Output { json: false }.text(&lines.join("\n")));
             ExitCode::from(u8::from(!report.is_healthy()))
         }
         Err(fault) => {
-            eprintln!("haul doctor: {fault}");
+            complain(&format!("haul doctor: {fault}"));
             ExitCode::from(2)
         }
     }

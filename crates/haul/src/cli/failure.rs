@@ -17,8 +17,9 @@ Exit codes:
   3  the server cannot be reached, or did not answer
   4  nothing there: no job to pop, no result yet
 
-With --json every subcommand prints one JSON document on one line (events and put --many: one for each), and what went
-wrong goes to standard error as {\"error\":{\"code\":...,\"message\":...,\"next\":...}}.";
+With --json every subcommand prints one JSON document on one line (events and put --many:
+one for each); what went wrong goes to standard error as
+{\"error\":{\"code\":...,\"message\":...,\"next\":...}}.";
 
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -79,7 +80,9 @@ impl Failure {
             Failure::Refused { code, message, next } => told(1, code, message, Some(next)),
             Failure::Nothing(message) => told(4, "NOTHING", message, None),
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
-            Failure::Output(error) => told(2, "OUTPUT", format!("the output cannot be written: {error}"), None),
+            Failure::Output(error) => {
+                told(2, "OUTPUT", format!("the output cannot be written: {error}"), None)
+            }
             Failure::Call(Error::Refused { code, message }) => {
                 let next = next_step(&code, &message);
                 told(1, &code, message, next)
@@ -93,7 +96,9 @@ impl Failure {
 fn without_answer(error: &Error, address: &str) -> Told {
     let (exit, code, message, next) = match error {
         Error::Encode(_) => (2, "USAGE", error.to_string(), None),
-        Error::Address(_) => (2, "USAGE", format!("--server: {error}"), Some("give it as 127.0.0.1:4286".to_owned())),
+        Error::Address(_) => {
+            (2, "USAGE", format!("--server: {error}"), Some("give it as 127.0.0.1:4286".to_owned()))
+        }
         Error::Disconnected | Error::Timeout => (
             3,
             "UNKNOWN",
@@ -104,7 +109,10 @@ fn without_answer(error: &Error, address: &str) -> Told {
             3,
             "UNREACHABLE",
             format!("{address}: {error}"),
-            Some("is this the Redis-protocol port of a Haul server of this version? `haul ping` tells".to_owned()),
+            Some(
+                "is this the Redis-protocol port of a Haul server of this version? `haul ping` tells"
+                    .to_owned(),
+            ),
         ),
         _ => (
             3,
@@ -119,14 +127,18 @@ fn without_answer(error: &Error, address: &str) -> Told {
 /// What to do about a refusal, by its code.
 fn next_step(code: &str, message: &str) -> Option<String> {
     let next = match code {
-        "NOJOB" => "it was cancelled, or purged some time after it was done; `haul jobs complete` lists those kept",
+        "NOJOB" => {
+            "it was cancelled, or purged some time after it was done; `haul jobs complete` lists those kept"
+        }
         "NORECUR" => "`haul recur list` shows those there are",
         "EXISTS" => "look at it with `haul job`, or leave --nx away to put it again",
         "NOTRUNNING" => "`haul job` shows what became of it",
         "NOTHELD" => {
             "name the worker that popped it with --worker (and its --attempt), or take it away with `haul release`"
         }
-        "NOTDEPENDS" => "only a job in state depends can be changed; `haul move JID QUEUE --depends OTHER` puts one there",
+        "NOTDEPENDS" => {
+            "only a job in state depends can be changed; `haul move JID QUEUE --depends OTHER` puts one there"
+        }
         "NEEDED" => "name the jobs that wait for it too: haul cancel JID OTHER",
         "TRYAGAIN" => "nothing happened; run it again",
         "FULL" => "make room on the server's disk, then run it again",

@@ -1,76 +1,246 @@
-//! The command line: a file for each subcommand. Everything but `serve` and `doctor` talks to a server as a client.
+//! The command line: a file for each group of subcommands, each holding its arguments, its help and what it does.
+//! Everything but `serve`, `doctor` and `completions` talks to a server through `haul_client`, as anybody could.
+//!
+//! `session` is what a subcommand is given, `output` how it speaks, `failure` how it ends, `value` and `moment` how
+//! arguments are read and times are told.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::{self, Raw};
-
+mod change;
+mod completions;
+mod config;
 mod doctor;
+mod events;
+mod failure;
+mod job;
+mod list;
+mod moment;
+mod output;
+mod ping;
+mod put;
+mod queue;
+mod recur;
+mod retry;
+mod serve;
+mod session;
+mod tag;
+mod throttle;
+mod value;
+mod work;
+mod worker;
+
+use failure::{Done, Failure};
+use session::{Global, Session};
 
 /// A durable job queue: nothing acknowledged is ever lost, nothing runs twice at once.
 #[derive(Parser)]
 #[command(name = "haul", version, about, long_about = None, arg_required_else_help = true)]
+#[command(after_help = failure::EXIT_CODES)]
 struct Cli {
+    #[command(flatten)]
+    global: Global,
     #[command(subcommand)]
-    command: Verb,
+    verb: Verb,
 }
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Run the server
-    #[command(after_help = "Examples:\n  haul serve\n  haul serve --data /var/lib/haul --durability always\n  HAUL_REDIS=127.0.0.1:6380 haul serve --config /etc/haul.toml")]
-    Serve {
-        /// A TOML file with these settings, named as the flags are
-        #[arg(long, env = "HAUL_CONFIG", value_name = "FILE")]
-        config: Option<PathBuf>,
-        #[command(flatten)]
-        settings: Box<Raw>,
-    },
-    /// Check a data folder, and repair it if asked; the server must not be running on it
-    #[command(after_help = "Examples:\n  haul doctor --data /var/lib/haul\n  haul doctor --data /var/lib/haul --repair\n\nExit codes: 0 healthy, 1 something is wrong, 2 the folder cannot be opened.")]
+    Serve(serve::Serve),
     Doctor(doctor::Doctor),
+    Bench(Box<crate::bench::Bench>),
+    Completions(completions::Completions),
+    #[command(flatten)]
+    Client(Box<ClientVerb>),
 }
+
+/// What needs a server.
+#[derive(Subcommand)]
+enum ClientVerb {
+    Ping(ping::Ping),
+    Events(events::Events),
+    Put(put::Put),
+    Recur(recur::Recur),
+    Pop(work::Pop),
+    Heartbeat(work::Heartbeat),
+    Complete(work::Complete),
+    Fail(work::Fail),
+    Release(work::Release),
+    Retry(retry::Retry),
+    Unfail(retry::Unfail),
+    Job(job::Job),
+    Result(job::Outcome),
+    Jobs(list::Jobs),
+    Failed(list::Failed),
+    Peek(list::Peek),
+    Queues(queue::Queues),
+    Length(queue::Length),
+    Stats(queue::Stats),
+    Pause(queue::Pause),
+    Unpause(queue::Unpause),
+    Forget(queue::Forget),
+    Workers(worker::Workers),
+    Deregister(worker::Deregister),
+    Cancel(change::Cancel),
+    Move(change::Move),
+    Priority(change::Priority),
+    Log(change::Log),
+    Depends(change::Depends),
+    Tag(tag::Tag),
+    Untag(tag::Untag),
+    Tags(tag::Tags),
+    Track(tag::Track),
+    Untrack(tag::Untrack),
+    Tracked(tag::Tracked),
+    Config(config::Config),
+    Throttle(throttle::Throttle),
+}
+
+/// How `haul --help` groups the subcommands. A test sees to it that none is missing.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Server", &["serve", "doctor", "ping", "bench", "completions"]),
+    ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
+    ("Working", &["pop", "heartbeat", "complete", "fail", "release"]),
+    (
+        "Looking",
+        &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "workers", "events"],
+    ),
+    ("Jobs", &["priority", "log", "depends", "tag", "untag", "tags", "track", "untrack", "tracked"]),
+    ("Settings", &["pause", "unpause", "throttle", "config", "forget", "deregister"]),
+];
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
-        Verb::Serve { config, settings } => serve(config, *settings),
-        Verb::Doctor(doctor) => doctor::run(&doctor),
-    }
-}
-
-fn serve(file: Option<PathBuf>, settings: Raw) -> ExitCode {
-    let read = file.as_deref().map_or_else(|| Ok(Raw::default()), config::read_file);
-    let config = match read.and_then(|file| settings.resolve(file)) {
-        Ok(config) => config,
-        Err(error) => return complain(&error),
+    let matches = command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match cli.verb {
+        Verb::Serve(serve) => return serve.run(),
+        Verb::Doctor(doctor) => return doctor::run(&doctor),
+        Verb::Bench(bench) => return crate::bench::run(&bench, cli.global.json),
+        Verb::Completions(completions) => completions.run(command()),
+        Verb::Client(verb) => run_client(*verb, &cli.global),
     };
-    start_logs(config.json_logs);
-    if let Some(file) = &file {
-        tracing::info!(file = %file.display(), "configuration file read");
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("haul-io").build();
-    let result = match runtime {
-        Ok(runtime) => runtime.block_on(crate::serve::run(config)),
-        Err(error) => Err(error.into()),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(&error),
+    match outcome.err().and_then(|failure| failure.told(&cli.global.server)) {
+        None => ExitCode::SUCCESS,
+        Some(told) => {
+            output::complain(&told.text(cli.global.json));
+            ExitCode::from(told.exit)
+        }
     }
 }
 
-fn start_logs(json: bool) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HAUL_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=warn,lsm_tree=warn"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr);
-    if json { builder.json().init() } else { builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init() }
+/// The whole command line, its help grouped.
+fn command() -> clap::Command {
+    let command = Cli::command();
+    let width = command.get_subcommands().map(|verb| verb.get_name().len()).max().unwrap_or(0);
+    let mut list = String::new();
+    for (heading, names) in GROUPS {
+        list.push_str(&format!("{heading}:\n"));
+        for verb in names.iter().filter_map(|name| command.find_subcommand(name)) {
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            list.push_str(&format!("  {:width$}  {about}\n", verb.get_name()));
+        }
+        list.push('\n');
+    }
+    let command = ["serve", "doctor", "completions"].iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |verb| verb.args(["server", "tenant", "json"].map(unused)))
+    });
+    command.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{list}`haul help SUBCOMMAND` tells more, with examples.\n\nOptions:\n{{options}}{{after-help}}"
+    ))
 }
 
-#[expect(clippy::print_stderr, reason = "this is where the command line speaks to people")]
-fn complain(error: &anyhow::Error) -> ExitCode {
-    eprintln!("haul: {error:#}");
-    ExitCode::from(2)
+/// A global option where it means nothing: taken, but not in the help.
+fn unused(name: &'static str) -> clap::Arg {
+    let arg = clap::Arg::new(name).long(name).hide(true);
+    if name == "json" { arg.action(clap::ArgAction::SetTrue) } else { arg }
+}
+
+/// One more thread than the one that may block on standard input: the connection stays attended.
+fn run_client(verb: ClientVerb, global: &Global) -> Done {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let outcome = runtime.block_on(async {
+        let session = Session::open(global).await.map_err(Failure::Call)?;
+        verb.run(&session).await
+    });
+    // A read of standard input that nobody waits for any more must not hold up the end.
+    runtime.shutdown_background();
+    outcome
+}
+
+impl ClientVerb {
+    async fn run(self, session: &Session) -> Done {
+        match self {
+            ClientVerb::Ping(verb) => verb.run(session).await,
+            ClientVerb::Events(verb) => verb.run(session).await,
+            ClientVerb::Put(verb) => verb.run(session).await,
+            ClientVerb::Recur(verb) => verb.run(session).await,
+            ClientVerb::Pop(verb) => verb.run(session).await,
+            ClientVerb::Heartbeat(verb) => verb.run(session).await,
+            ClientVerb::Complete(verb) => verb.run(session).await,
+            ClientVerb::Fail(verb) => verb.run(session).await,
+            ClientVerb::Release(verb) => verb.run(session).await,
+            ClientVerb::Retry(verb) => verb.run(session).await,
+            ClientVerb::Unfail(verb) => verb.run(session).await,
+            ClientVerb::Job(verb) => verb.run(session).await,
+            ClientVerb::Result(verb) => verb.run(session).await,
+            ClientVerb::Jobs(verb) => verb.run(session).await,
+            ClientVerb::Failed(verb) => verb.run(session).await,
+            ClientVerb::Peek(verb) => verb.run(session).await,
+            ClientVerb::Queues(verb) => verb.run(session).await,
+            ClientVerb::Length(verb) => verb.run(session).await,
+            ClientVerb::Stats(verb) => verb.run(session).await,
+            ClientVerb::Pause(verb) => verb.run(session).await,
+            ClientVerb::Unpause(verb) => verb.run(session).await,
+            ClientVerb::Forget(verb) => verb.run(session).await,
+            ClientVerb::Workers(verb) => verb.run(session).await,
+            ClientVerb::Deregister(verb) => verb.run(session).await,
+            ClientVerb::Cancel(verb) => verb.run(session).await,
+            ClientVerb::Move(verb) => verb.run(session).await,
+            ClientVerb::Priority(verb) => verb.run(session).await,
+            ClientVerb::Log(verb) => verb.run(session).await,
+            ClientVerb::Depends(verb) => verb.run(session).await,
+            ClientVerb::Tag(verb) => verb.run(session).await,
+            ClientVerb::Untag(verb) => verb.run(session).await,
+            ClientVerb::Tags(verb) => verb.run(session).await,
+            ClientVerb::Track(verb) => verb.run(session).await,
+            ClientVerb::Untrack(verb) => verb.run(session).await,
+            ClientVerb::Tracked(verb) => verb.run(session).await,
+            ClientVerb::Config(verb) => verb.run(session).await,
+            ClientVerb::Throttle(verb) => verb.run(session).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_holds_together() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_is_in_one_group_of_the_help() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        grouped.sort_unstable();
+        let command = Cli::command();
+        let mut names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        names.sort_unstable();
+        assert_eq!(grouped, names);
+    }
+
+    /// Subcommands of subcommands too.
+    #[test]
+    fn every_subcommand_has_examples_and_says_what_it_does() {
+        fn check(verb: &clap::Command) {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Examples:\n  haul "), "{} has no examples", verb.get_name());
+            assert!(verb.get_about().is_some(), "{} does not say what it does", verb.get_name());
+            verb.get_subcommands().for_each(check);
+        }
+        Cli::command().get_subcommands().for_each(check);
+    }
 }

@@ -4,12 +4,12 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// "3m ago", "in 2h", "now".
+/// "3m ago", "in 2h", "now". Histories are kept to the second, so nothing finer is told.
 pub(super) fn relative(now: f64, when: f64) -> String {
     let distance = (when - now).abs();
     match when - now {
         _ if !distance.is_finite() => "never".to_owned(),
-        _ if distance < 0.5 => "now".to_owned(),
+        _ if distance < 1.0 => "now".to_owned(),
         after if after > 0.0 => format!("in {}", span(distance)),
         _ => format!("{} ago", span(distance)),
     }
@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn times_are_told_from_now() {
-        let cases = [(100.0, "now"), (97.0, "3s ago"), (-80.0, "3m ago"), (7400.0, "in 2h 1m"), (100.7, "in 700ms")];
+        let cases =
+            [(100.0, "now"), (97.0, "3s ago"), (-80.0, "3m ago"), (7400.0, "in 2h 1m"), (100.7, "now")];
         for (when, words) in cases {
             assert_eq!(relative(100.0, when), words);
         }
@@ -73,7 +74,14 @@ mod tests {
 
     #[test]
     fn spans_have_at_most_two_units() {
-        let cases = [(0.85, "850ms"), (59.4, "59s"), (60.0, "1m"), (192.0, "3m 12s"), (7500.0, "2h 5m"), (273_600.0, "3d 4h")];
+        let cases = [
+            (0.85, "850ms"),
+            (59.4, "59s"),
+            (60.0, "1m"),
+            (192.0, "3m 12s"),
+            (7500.0, "2h 5m"),
+            (273_600.0, "3d 4h"),
+        ];
         for (seconds, words) in cases {
             assert_eq!(span(seconds), words);
         }
@@ -84,7 +92,17 @@ mod tests {
         assert_eq!(date("1970-01-01"), Some(0));
         assert_eq!(date("2024-02-29"), Some(1_709_164_800));
         assert_eq!(date("2000-12-31"), Some(978_220_800));
-        for wrong in ["", "2024", "2023-02-29", "2024-13-01", "2024-00-01", "2024-01-00", "2024-01-01-1", "1969-12-31", "x-1-1"] {
+        for wrong in [
+            "",
+            "2024",
+            "2023-02-29",
+            "2024-13-01",
+            "2024-00-01",
+            "2024-01-00",
+            "2024-01-01-1",
+            "1969-12-31",
+            "x-1-1",
+        ] {
             assert_eq!(date(wrong), None, "{wrong}");
         }
         assert_eq!(time_of_day(1_709_164_800.0 + 3_723.9), "01:02:03");

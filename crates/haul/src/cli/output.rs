@@ -24,6 +24,8 @@ impl Output {
 
     pub(super) fn value(self, value: &impl Serialize) -> Done {
         let mut line = serde_json::to_vec(value).map_err(io::Error::from)?;
+        // Data is kept as it was written, line breaks and all; in JSON they can only stand between its parts.
+        line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
         line.push(b'\n');
         write(&line)
     }
@@ -138,7 +140,10 @@ mod tests {
 
     #[test]
     fn fields_are_aligned_and_long_values_indented() {
-        assert_eq!(fields(&[("a", "1".into()), ("long", "x\ny".into())]), "  a     1\n  long  x\n        y\n");
+        assert_eq!(
+            fields(&[("a", "1".into()), ("long", "x\ny".into())]),
+            "  a     1\n  long  x\n        y\n"
+        );
     }
 
     #[test]

@@ -14,7 +14,14 @@ const LOOK_COUNT_MAX: usize = 500;
 #[derive(clap::Args, Debug)]
 pub(super) struct Global {
     /// The server's Redis-protocol address
-    #[arg(long, global = true, env = "HAUL_SERVER", value_name = "ADDR", default_value = "127.0.0.1:4286", help_heading = "Server")]
+    #[arg(
+        long,
+        global = true,
+        env = "HAUL_SERVER",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:4286",
+        help_heading = "Server"
+    )]
     pub(super) server: String,
     /// The tenant, by its number
     #[arg(long, global = true, env = "HAUL_TENANT", value_name = "N", help_heading = "Server")]
@@ -60,7 +67,8 @@ impl Session {
 
     /// A line for each job.
     pub(super) fn job_table(&self, jobs: &[Job]) -> Table {
-        let mut table = Table::new(&["JID", "KLASS", "QUEUE", "STATE", "PRIORITY", "ATTEMPT", "SINCE", "DATA"]);
+        let mut table =
+            Table::new(&["JID", "KLASS", "QUEUE", "STATE", "PRIORITY", "ATTEMPT", "SINCE", "DATA"]);
         for job in jobs {
             let since = job.history.last().map_or_else(|| "-".to_owned(), |entry| self.ago(entry.when));
             table.row([

@@ -50,7 +50,9 @@ pub(super) fn text(argument: &str) -> Result<String, Failure> {
     let read = match argument.strip_prefix('@') {
         None if argument != "-" => return Ok(argument.to_owned()),
         None => std::io::stdin().lock().take(TEXT_BYTES_MAX + 1).read_to_string(&mut text),
-        Some(path) => std::fs::File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text)),
+        Some(path) => {
+            std::fs::File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text))
+        }
     };
     match read {
         Ok(bytes) if bytes as u64 > TEXT_BYTES_MAX => {
@@ -65,7 +67,9 @@ pub(super) fn text(argument: &str) -> Result<String, Failure> {
 pub(super) fn json(argument: &str) -> Result<Json, Failure> {
     let text = text(argument)?;
     Json::from_text(text.trim()).map_err(|error| {
-        Failure::Usage(format!("{error}\n  a plain text needs quotes of its own: '\"hello\"'; a file is named as @file"))
+        Failure::Usage(format!(
+            "{error}\n  a plain text needs quotes of its own: '\"hello\"'; a file is named as @file"
+        ))
     })
 }
 
@@ -80,7 +84,15 @@ mod tests {
 
     #[test]
     fn durations_are_read_in_every_form() {
-        for (text, seconds) in [("90", 90.0), ("90s", 90.0), ("5m", 300.0), ("2h", 7200.0), ("1d", 86_400.0), ("1.5m", 90.0), ("0", 0.0)] {
+        for (text, seconds) in [
+            ("90", 90.0),
+            ("90s", 90.0),
+            ("5m", 300.0),
+            ("2h", 7200.0),
+            ("1d", 86_400.0),
+            ("1.5m", 90.0),
+            ("0", 0.0),
+        ] {
             assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
         }
         assert!(duration("36600d").is_ok() && duration("36601d").is_err());

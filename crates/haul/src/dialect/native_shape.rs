@@ -246,6 +246,10 @@ fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
         State::Running => push_exact(object.key("expires"), job.expires),
         _ => object.raw("expires", b"null"),
     }
+    match job.due {
+        Some(due) => push_exact(object.key("due"), due),
+        None => object.raw("due", b"null"),
+    }
     push_names(object.key("tags"), &job.tags);
     object.raw("tracked", if job.tracked { b"true" } else { b"false" });
     match &job.failure {

@@ -1,6 +1,7 @@
 //! One connection: bytes to requests, replies to bytes. Requests that arrive together go to the shard together and are
 //! answered together, in order.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -288,11 +289,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
 
     /// Writes replies one by one, so that large ones are never in memory together.
     async fn write(&mut self, slots: Vec<Slot>, outcomes: Vec<Outcome>) -> Result<(), End> {
-        let mut outcomes = outcomes.into_iter();
+        let mut outcomes = VecDeque::from(outcomes);
         for slot in slots {
             let frame = match slot {
                 Slot::Ready(frame) => frame,
-                Slot::Asked(render) => self.finish(render, outcomes.next()).await,
+                Slot::Asked(render) => {
+                    if outcomes.front().is_some_and(Outcome::lacks_bodies) {
+                        outcomes = self.read_ahead(outcomes).await;
+                    }
+                    self.finish(render, outcomes.pop_front()).await
+                }
             };
             frame.encode(self.session.protocol, &mut self.output);
             if self.output.len() > FLUSH_BYTES {
@@ -300,6 +306,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             }
         }
         Ok(())
+    }
+
+    async fn read_ahead(&self, outcomes: VecDeque<Outcome>) -> VecDeque<Outcome> {
+        let count = outcomes.len();
+        match self.server.shard.read_ahead(outcomes).await {
+            Ok(outcomes) => outcomes,
+            Err(fault) => (0..count).map(|_| Outcome::Fault(fault.clone())).collect(),
+        }
     }
 
     async fn finish(&self, render: Render, outcome: Option<Outcome>) -> Frame {

@@ -46,7 +46,9 @@ fn matches(frame: &Frame, want: &[u8]) -> bool {
         }
         b"hash" => pairs(frame) == Some(sorted_pairs(&words(rest))),
         b"error" => matches!(frame, Frame::Error(text) if message(text).as_bytes() == rest.trim_ascii_end()),
-        _ if kind.starts_with(b":") => *frame == Frame::Int(String::from_utf8_lossy(&kind[1..]).parse().unwrap()),
+        _ if kind.starts_with(b":") => {
+            *frame == Frame::Int(String::from_utf8_lossy(&kind[1..]).parse().unwrap())
+        }
         _ if want.starts_with(b"\"") => text_of(frame).is_some_and(|text| alike(&[text], &words(want))),
         _ => panic!("unknown expectation {}", String::from_utf8_lossy(want)),
     }
@@ -97,7 +99,9 @@ fn alike(got: &[Vec<u8>], want: &[Vec<u8>]) -> bool {
     let number = |text: &[u8]| -> Option<f64> {
         text.iter().any(|byte| b".e".contains(byte)).then(|| std::str::from_utf8(text).ok()?.parse().ok())?
     };
-    let one = |(got, want): (&Vec<u8>, &Vec<u8>)| got == want || (number(got).is_some() && number(got) == number(want));
+    let one = |(got, want): (&Vec<u8>, &Vec<u8>)| {
+        got == want || (number(got).is_some() && number(got) == number(want))
+    };
     got.len() == want.len() && got.iter().zip(want).all(one)
 }
 
@@ -116,7 +120,8 @@ fn same(got: &Value, want: &Value) -> bool {
             got.len() == want.len() && got.iter().zip(want).all(|(got, want)| same(got, want))
         }
         (Value::Object(got), Value::Object(want)) => {
-            got.len() == want.len() && want.iter().all(|(key, want)| got.get(key).is_some_and(|got| same(got, want)))
+            got.len() == want.len()
+                && want.iter().all(|(key, want)| got.get(key).is_some_and(|got| same(got, want)))
         }
         (got, want) => got == want,
     }

@@ -71,7 +71,8 @@ pub(super) fn words(text: &[u8]) -> Vec<Vec<u8>> {
                 at = end;
             }
             Some(_) => {
-                let end = text[at..].iter().position(|byte| *byte == b' ').map_or(text.len(), |length| at + length);
+                let end =
+                    text[at..].iter().position(|byte| *byte == b' ').map_or(text.len(), |length| at + length);
                 out.push(text[at..end].to_vec());
                 at = end;
             }

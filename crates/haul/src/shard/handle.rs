@@ -1,5 +1,6 @@
 //! The handle to a shard: what connections hold. Requests go in, deliveries come back.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
@@ -15,6 +16,9 @@ use crate::dialect::Texts;
 /// Bytes of data one answer carries at most, a body counted as often as it is named: enough for the data and the
 /// result of one job at the largest limits there are.
 const REPLY_BYTES_MAX: usize = 512 << 20;
+
+/// Bytes of bodies after which no more are read ahead of the replies they belong to.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
 
 /// The shard's thread has ended: the server is stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +66,23 @@ impl Shard {
         }
     }
 
+    /// Reads missing bodies of the first outcomes in one go, at least of the first one: a trip to another thread costs
+    /// more than a read. The bound keeps large ones from being in memory together.
+    pub(crate) async fn read_ahead(&self, mut outcomes: VecDeque<Outcome>) -> Result<VecDeque<Outcome>, Fault> {
+        let store = self.bodies();
+        let read = tokio::task::spawn_blocking(move || {
+            let mut bytes = 0;
+            for outcome in &mut outcomes {
+                bytes += outcome.read(store.as_ref());
+                if bytes >= AHEAD_BYTES_MAX {
+                    break;
+                }
+            }
+            outcomes
+        });
+        read.await.map_err(|error| Fault::Retry { what: error.to_string() })
+    }
+
     /// Reads what bodies a reply still lacks.
     pub(crate) async fn texts(&self, outcome: Outcome) -> Result<(Reply, Texts), Fault> {
         match outcome {
@@ -95,6 +116,28 @@ impl Shard {
     /// Asks the thread to finish what has arrived and end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+    }
+}
+
+impl Outcome {
+    pub(crate) fn lacks_bodies(&self) -> bool {
+        matches!(self, Outcome::Done { bodies, .. } if !bodies.missing.is_empty())
+    }
+
+    /// Reads the bodies that are missing; answers how many bytes are at hand then.
+    fn read(&mut self, store: &dyn Bodies) -> usize {
+        let Outcome::Done { bodies, .. } = self else { return 0 };
+        match read_missing(std::mem::take(bodies), store) {
+            Ok(found) => {
+                let bytes = found.iter().map(|(_, body)| body.len()).sum();
+                bodies.found = found;
+                bytes
+            }
+            Err(fault) => {
+                *self = Outcome::Fault(fault);
+                0
+            }
+        }
     }
 }
 

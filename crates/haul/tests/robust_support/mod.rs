@@ -21,7 +21,7 @@ use bytes::{Buf, BytesMut};
 use haul_client::resp::{Decoder, Frame, Limits, encode_request};
 
 /// No wait of a test is longer; reaching it is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The lines a server wrote so far, and whether there will be more.
 #[derive(Default)]
@@ -65,33 +65,33 @@ impl Log {
 }
 
 /// A running server; dropping it kills it.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     log: Arc<Log>,
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 /// A server that ended instead of getting ready.
 #[derive(Debug)]
-pub struct Refused {
-    pub code: Option<i32>,
-    pub log: String,
+pub(crate) struct Refused {
+    pub(crate) code: Option<i32>,
+    pub(crate) log: String,
 }
 
 impl Server {
     /// Starts on this folder and waits until it is ready.
-    pub fn start(data: &Path, extra: &[&str]) -> Server {
+    pub(crate) fn start(data: &Path, extra: &[&str]) -> Server {
         Self::try_start(data, extra).unwrap_or_else(|refused| panic!("the server did not start: {refused:?}"))
     }
 
-    pub fn try_start(data: &Path, extra: &[&str]) -> Result<Server, Refused> {
+    pub(crate) fn try_start(data: &Path, extra: &[&str]) -> Result<Server, Refused> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
         command.args(["serve", "--redis", "127.0.0.1:0", "--http", "off", "--data"]).arg(data).args(extra);
         Self::spawn(command)
     }
 
     /// Runs any command that ends up as a server.
-    pub fn spawn(mut command: Command) -> Result<Server, Refused> {
+    pub(crate) fn spawn(mut command: Command) -> Result<Server, Refused> {
         let mut child =
             command.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let log = Arc::new(Log::default());
@@ -104,49 +104,49 @@ impl Server {
         Ok(Server { child, log, address })
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// As a power cut would, but for the disk's cache.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Asks it to stop, and waits.
-    pub fn stop(mut self) -> ExitStatus {
+    pub(crate) fn stop(mut self) -> ExitStatus {
         let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.child.wait().unwrap()
     }
 
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.text()
     }
 
     /// Waits until the server has logged this.
-    pub fn wait_for(&self, text: &str) {
+    pub(crate) fn wait_for(&self, text: &str) {
         assert!(self.log.wait_for(text).is_some(), "no line with {text:?} in:\n{}", self.log.text());
     }
 
     /// What it holds in memory.
-    pub fn rss_bytes(&self) -> u64 {
+    pub(crate) fn rss_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address).unwrap()
     }
 
     /// One round trip on a connection of its own: others are served.
-    pub fn assert_serving(&self) {
+    pub(crate) fn assert_serving(&self) {
         assert_eq!(self.connect().call(&["PING"]), Frame::Simple("PONG".into()), "after:\n{}", self.log());
     }
 }
@@ -162,28 +162,28 @@ impl Drop for Server {
 }
 
 /// What `haul doctor` says about a folder: its exit code and its words.
-pub fn doctor(data: &Path) -> (Option<i32>, String) {
+pub(crate) fn doctor(data: &Path) -> (Option<i32>, String) {
     let output =
         Command::new(env!("CARGO_BIN_EXE_haul")).args(["doctor", "--data"]).arg(data).output().unwrap();
     let words = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&words).into_owned())
 }
 
-pub fn assert_healthy(data: &Path) {
+pub(crate) fn assert_healthy(data: &Path) {
     let (code, words) = doctor(data);
     assert_eq!(code, Some(0), "haul doctor found something:\n{words}");
 }
 
 /// A socket and the codec.
-pub struct Client {
-    pub stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
     input: BytesMut,
     decoder: Decoder,
     limits: Limits,
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> io::Result<Client> {
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -191,18 +191,18 @@ impl Client {
         Ok(Client { stream, input: BytesMut::new(), decoder: Decoder::new(), limits: Limits::for_replies() })
     }
 
-    pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    pub fn send(&mut self, args: &[impl AsRef<[u8]>]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, args: &[impl AsRef<[u8]>]) -> io::Result<()> {
         let mut out = BytesMut::new();
         encode_request(args, &mut out);
         self.send_bytes(&out)
     }
 
     /// The next reply; an error of kind `UnexpectedEof` when the server closed the connection.
-    pub fn read(&mut self) -> io::Result<Frame> {
+    pub(crate) fn read(&mut self) -> io::Result<Frame> {
         loop {
             let fed = self.decoder.feed(&self.input, &self.limits);
             let (used, frame) = fed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
@@ -219,27 +219,27 @@ impl Client {
         }
     }
 
-    pub fn try_call(&mut self, args: &[impl AsRef<[u8]>]) -> io::Result<Frame> {
+    pub(crate) fn try_call(&mut self, args: &[impl AsRef<[u8]>]) -> io::Result<Frame> {
         self.send(args)?;
         self.read()
     }
 
-    pub fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Frame {
+    pub(crate) fn call(&mut self, args: &[impl AsRef<[u8]>]) -> Frame {
         self.try_call(args).unwrap()
     }
 
     /// The error's text; anything else fails the test.
-    pub fn refusal(&mut self, args: &[impl AsRef<[u8]>]) -> String {
+    pub(crate) fn refusal(&mut self, args: &[impl AsRef<[u8]>]) -> String {
         error_text(&self.call(args))
     }
 
     /// A JSON answer.
-    pub fn json(&mut self, args: &[impl AsRef<[u8]>]) -> serde_json::Value {
+    pub(crate) fn json(&mut self, args: &[impl AsRef<[u8]>]) -> serde_json::Value {
         json(&self.call(args)).unwrap()
     }
 
     /// An array of names.
-    pub fn names(&mut self, args: &[impl AsRef<[u8]>]) -> Vec<String> {
+    pub(crate) fn names(&mut self, args: &[impl AsRef<[u8]>]) -> Vec<String> {
         match self.call(args) {
             Frame::Array(items) => items.iter().map(|item| text(item).unwrap()).collect(),
             other => panic!("not an array: {other:?}"),
@@ -247,7 +247,7 @@ impl Client {
     }
 
     /// The server has ended this connection: nothing more comes, or the reset that unread bytes cause.
-    pub fn assert_closed(&mut self) {
+    pub(crate) fn assert_closed(&mut self) {
         match self.read() {
             Err(error) if is_gone(&error) => {}
             other => panic!("the connection is still open: {other:?}"),
@@ -256,11 +256,11 @@ impl Client {
 }
 
 /// The peer is gone, in whichever way the socket says so.
-pub fn is_gone(error: &io::Error) -> bool {
+pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
-pub fn error_text(frame: &Frame) -> String {
+pub(crate) fn error_text(frame: &Frame) -> String {
     match frame {
         Frame::Error(text) => text.clone(),
         other => panic!("not an error: {other:?}"),
@@ -268,7 +268,7 @@ pub fn error_text(frame: &Frame) -> String {
 }
 
 /// The text of a bulk or simple string.
-pub fn text(frame: &Frame) -> Option<String> {
+pub(crate) fn text(frame: &Frame) -> Option<String> {
     match frame {
         Frame::Bulk(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Frame::Simple(text) => Some(text.to_string()),
@@ -277,12 +277,12 @@ pub fn text(frame: &Frame) -> Option<String> {
 }
 
 /// The JSON in a bulk string.
-pub fn json(frame: &Frame) -> Option<serde_json::Value> {
+pub(crate) fn json(frame: &Frame) -> Option<serde_json::Value> {
     text(frame).map(|text| serde_json::from_str(&text).unwrap())
 }
 
 /// Tries until it holds; fails the test if it never does.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "never happened: {what}");
@@ -292,15 +292,15 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A small generator of random numbers (splitmix64): the same seed gives the same test.
 #[derive(Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Random(seed)
     }
 
     /// From `HAUL_SEED`, or from the clock; printed, so that a failure can be run again.
-    pub fn seeded() -> Self {
+    pub(crate) fn seeded() -> Self {
         let from_clock =
             || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
         let seed = std::env::var("HAUL_SEED").map_or_else(|_| from_clock(), |seed| seed.parse().unwrap());
@@ -308,7 +308,7 @@ impl Random {
         Random(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -317,11 +317,11 @@ impl Random {
     }
 
     /// From 0 to one less than `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 }

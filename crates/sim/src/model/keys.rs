@@ -5,7 +5,7 @@ use haul_engine::{KeyAnswer, KeyCommand, KeyQuery, KeyType, Name, RankWindow, Re
 
 use super::list::window;
 use super::{Cx, Outcome, Tenant};
-use crate::answer::Answer;
+use crate::answer::{Answer, is_own_lock_set};
 
 impl Tenant {
     pub(super) fn key(&self, cx: &Cx, query: &KeyQuery) -> Outcome {
@@ -51,7 +51,11 @@ impl Tenant {
                 }
                 Answer::KeyRank(order.iter().position(|other| other == member))
             }
-            KeyQuery::Keys => Answer::Keys(self.all_keys(cx)),
+            KeyQuery::Keys => {
+                let mut keys = self.all_keys(cx);
+                keys.retain(|key| !is_own_lock_set(key));
+                Answer::Keys(keys)
+            }
             KeyQuery::Hash { .. }
             | KeyQuery::Fields { .. }
             | KeyQuery::List { .. }
@@ -69,10 +73,15 @@ impl Tenant {
     }
 
     fn by_score(&self, key: &Name, range: &ScoreRange) -> Vec<(Name, f64)> {
-        let above = |score: f64| score > range.min.value || (score == range.min.value && !range.min.exclusive);
-        let below = |score: f64| score < range.max.value || (score == range.max.value && !range.max.exclusive);
-        let mut inside: Vec<(f64, Name)> =
-            self.zrange(key.bytes()).into_iter().filter(|(score, _)| above(*score) && below(*score)).collect();
+        let above =
+            |score: f64| score > range.min.value || (score == range.min.value && !range.min.exclusive);
+        let below =
+            |score: f64| score < range.max.value || (score == range.max.value && !range.max.exclusive);
+        let mut inside: Vec<(f64, Name)> = self
+            .zrange(key.bytes())
+            .into_iter()
+            .filter(|(score, _)| above(*score) && below(*score))
+            .collect();
         if range.reverse {
             inside.reverse();
         }
@@ -132,7 +141,8 @@ impl Tenant {
         keys.extend(defined.map(|id| format!("ql:th:{id}").into()));
         for ((day, queue), stats) in &self.days {
             let counted = [stats.failures, stats.failed, stats.retries].iter().any(Option::is_some);
-            let kinds = [("wait", !stats.wait.is_empty()), ("run", !stats.run.is_empty()), ("stats", counted)];
+            let kinds =
+                [("wait", !stats.wait.is_empty()), ("run", !stats.run.is_empty()), ("stats", counted)];
             let there = kinds.iter().filter(|(_, there)| *there);
             keys.extend(there.map(|(kind, _)| format!("ql:s:{kind}:{day}:{queue}").into()));
         }
@@ -155,6 +165,7 @@ impl Tenant {
     fn keyspace_answer(&mut self, cx: &Cx, command: &KeyCommand) -> Result<KeyAnswer, Refusal> {
         match command {
             KeyCommand::Get { key } => match self.scratch.get(key) {
+                None if self.kind(cx, key) != KeyType::None => Err(Refusal::WrongType),
                 None => Ok(KeyAnswer::Nil),
                 Some((Value::String(text), _)) => Ok(KeyAnswer::Text(text.clone())),
                 Some(_) => Err(Refusal::WrongType),
@@ -177,9 +188,11 @@ impl Tenant {
             KeyCommand::HashReplace { key, pairs, also_remove } => {
                 self.replace(key, also_remove, (!pairs.is_empty()).then(|| Value::Hash(pairs.clone())))
             }
-            KeyCommand::ListReplace { key, values, also_remove } => {
-                self.replace(key, also_remove, (!values.is_empty()).then(|| Value::List(values.clone().into())))
-            }
+            KeyCommand::ListReplace { key, values, also_remove } => self.replace(
+                key,
+                also_remove,
+                (!values.is_empty()).then(|| Value::List(values.clone().into())),
+            ),
             KeyCommand::Ttl { key } => Ok(KeyAnswer::Seconds(match self.scratch.get(key) {
                 None => -2.0,
                 Some((_, None)) => -1.0,
@@ -195,7 +208,12 @@ impl Tenant {
         }
     }
 
-    fn replace(&mut self, key: &Name, also_remove: &Name, value: Option<Value>) -> Result<KeyAnswer, Refusal> {
+    fn replace(
+        &mut self,
+        key: &Name,
+        also_remove: &Name,
+        value: Option<Value>,
+    ) -> Result<KeyAnswer, Refusal> {
         self.scratch.remove(also_remove);
         self.scratch.remove(key);
         if let Some(value) = value {

@@ -2,9 +2,7 @@
 //! unfail, log (chapter 7).
 
 use bytes::Bytes;
-use haul_engine::{
-    Complete, Event, Fail, Heartbeat, Lock, Name, Next, Refusal, Retry, State, TrackedEvent,
-};
+use haul_engine::{Complete, Event, Fail, Heartbeat, Lock, Name, Next, Refusal, Retry, State, TrackedEvent};
 
 use super::redis;
 use super::{Cx, Job, Outcome, Tenant, Twist};
@@ -17,7 +15,9 @@ impl Tenant {
         if job.state != State::Running {
             return Err(Refusal::NotRunning { jid: jid.clone(), state: job.state });
         }
-        if worker.is_some_and(|worker| *worker != job.worker) || attempt.is_some_and(|attempt| attempt != job.attempt) {
+        if worker.is_some_and(|worker| *worker != job.worker)
+            || attempt.is_some_and(|attempt| attempt != job.attempt)
+        {
             return Err(Refusal::NotHeld { jid: jid.clone(), worker: job.worker });
         }
         Ok(job)
@@ -87,7 +87,7 @@ impl Tenant {
                 self.zadd(&redis::queue(&next.queue, "depends"), cx.now, jid);
                 State::Depends
             } else {
-                self.to_work(jid, cx.now);
+                self.enter_work(jid, cx.now);
                 State::Waiting
             }
         };
@@ -131,7 +131,7 @@ impl Tenant {
                 self.edit(jid, |job| job.state = State::Scheduled);
             }
             None => {
-                self.to_work(jid, cx.now);
+                self.enter_work(jid, cx.now);
                 self.edit(jid, |job| job.state = State::Waiting);
             }
         }
@@ -192,12 +192,12 @@ impl Tenant {
             worker,
             queue: job.queue,
         };
-        self.to_failed(cx, jid, failure);
+        self.enter_failed(cx, jid, failure);
         Ok(Answer::Name(jid.clone()))
     }
 
     /// State, failure, group and counters of a job that just failed.
-    pub(super) fn to_failed(&mut self, cx: &Cx, jid: &Name, failure: FailureSeen) {
+    pub(super) fn enter_failed(&mut self, cx: &Cx, jid: &Name, failure: FailureSeen) {
         self.lpush(&redis::group(&failure.group), jid);
         let day = self.day(&failure.queue, cx.now);
         day.failures = Some(day.failures.unwrap_or(0) + 1);
@@ -245,7 +245,9 @@ impl Tenant {
         let mut each = Vec::new();
         for jid in jids {
             let (jid, worker) = (jid.clone(), worker.clone());
-            each.push(self.heartbeat(cx, &Heartbeat { jid, worker, attempt: None, lock: Lock::Option, data: None }));
+            each.push(
+                self.heartbeat(cx, &Heartbeat { jid, worker, attempt: None, lock: Lock::Option, data: None }),
+            );
         }
         Answer::Each(each)
     }
@@ -276,7 +278,7 @@ impl Tenant {
             self.note(jid, cx.now, format!("{word} {group}"));
             let message = exhausted(&job.queue);
             let own = FailureSeen { group, message, when: cx.now, worker: "".into(), queue };
-            self.to_failed(cx, jid, given.unwrap_or(own));
+            self.enter_failed(cx, jid, given.unwrap_or(own));
             if !cx.rules.exhaustion_quiet {
                 self.emit_tracked(cx, TrackedEvent::Failed, jid);
             }
@@ -293,13 +295,19 @@ impl Tenant {
         if retry.delay > 0.0 {
             self.zadd(&redis::queue(&queue, "scheduled"), cx.now + retry.delay, jid);
         } else {
-            self.to_work(jid, cx.now);
+            self.enter_work(jid, cx.now);
         }
         Ok(Answer::Number(remaining))
     }
 
     /// 7.10
-    pub(super) fn depends(&mut self, cx: &mut Cx, jid: &Name, on: Option<bool>, others: (&[Name], bool)) -> Outcome {
+    pub(super) fn depends(
+        &mut self,
+        cx: &mut Cx,
+        jid: &Name,
+        on: Option<bool>,
+        others: (&[Name], bool),
+    ) -> Outcome {
         let state = self.find(jid).map(|job| job.state);
         if state != Some(State::Depends) {
             return Err(Refusal::NotDepends { jid: jid.clone(), state });
@@ -334,6 +342,16 @@ impl Tenant {
 
     /// 7.22
     pub(super) fn timeout(&mut self, cx: &mut Cx, jids: &[Name]) -> Answer {
+        if cx.rules.timeout_whole {
+            for (at, jid) in jids.iter().enumerate() {
+                if let Err(refusal) = self.running(jid, None, None) {
+                    return Answer::Stopped(Some(refusal));
+                }
+                if jids.iter().take(at).any(|earlier| earlier == jid) {
+                    return Answer::Stopped(Some(Refusal::NotRunning { jid: jid.clone(), state: State::Stalled }));
+                }
+            }
+        }
         for jid in jids {
             let job = match self.running(jid, None, None) {
                 Err(refusal) => return Answer::Stopped(Some(refusal)),
@@ -369,6 +387,7 @@ impl Tenant {
         for jid in jids {
             let Some(job) = self.find(jid).cloned() else {
                 cx.emit(Event::Canceled { jid: jid.clone(), queue: None, worker: None });
+                self.emit_tracked(cx, TrackedEvent::Canceled, jid);
                 continue;
             };
             if job.state == State::Complete {
@@ -401,7 +420,7 @@ impl Tenant {
                 job.queue = queue.clone();
                 job.remaining = job.retries;
             });
-            self.to_work(jid, cx.now);
+            self.enter_work(jid, cx.now);
             self.register(queue, cx.now);
         }
         Answer::Int(oldest.len() as i64)

@@ -145,8 +145,11 @@ fn day_of(at: f64) -> i64 {
 
 /// Moments and histograms of samples in the order they came.
 fn series(samples: &[f64]) -> SeriesSeen {
-    let mut seen =
-        SeriesSeen { unified: vec![0; HISTOGRAM_UNIFIED], fine: vec![0; HISTOGRAM_FINE], ..SeriesSeen::default() };
+    let mut seen = SeriesSeen {
+        unified: vec![0; HISTOGRAM_UNIFIED],
+        fine: vec![0; HISTOGRAM_FINE],
+        ..SeriesSeen::default()
+    };
     let mut sparse: BTreeMap<i64, (String, u64)> = BTreeMap::new();
     for value in samples {
         seen.total += 1.0;

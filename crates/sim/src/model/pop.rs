@@ -169,9 +169,14 @@ impl Tenant {
         let message = super::life::exhausted(popping);
         self.note(jid, cx.now, format!("failed {group}"));
         let queue = popping.clone();
-        let failure =
-            FailureSeen { group: group.clone(), message: message.clone(), when: cx.now, worker: "".into(), queue };
-        self.to_failed(cx, jid, failure);
+        let failure = FailureSeen {
+            group: group.clone(),
+            message: message.clone(),
+            when: cx.now,
+            worker: "".into(),
+            queue,
+        };
+        self.enter_failed(cx, jid, failure);
         self.emit_tracked(cx, TrackedEvent::Failed, jid);
         cx.emit(Event::Failed { jid: jid.clone(), group, worker: job.worker, message });
     }
@@ -197,7 +202,7 @@ impl Tenant {
         let scheduled = redis::queue(queue, "scheduled");
         for jid in self.zrangebyscore(&scheduled, 0.0, cx.now).into_iter().take(count) {
             self.zrem(&scheduled, &jid);
-            self.to_work(&jid, cx.now);
+            self.enter_work(&jid, cx.now);
             self.edit(&jid, |job| job.state = State::Waiting);
         }
     }
@@ -257,7 +262,7 @@ impl Tenant {
         if cx.rules.tags_indexed {
             recur.tags.iter().for_each(|tag| self.index_tag(cx, &jid, tag));
         }
-        self.to_work(&jid, next);
+        self.enter_work(&jid, next);
         for dependent in dependents.iter().filter(|dependent| **dependent != jid) {
             self.link(dependent, &jid);
         }

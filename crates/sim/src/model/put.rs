@@ -85,9 +85,14 @@ impl Tenant {
 
     fn write(&mut self, cx: &Cx, put: &Put, tags: Vec<Name>, old: Option<&Job>) {
         // The old queue's own throttle goes from the list that was given; the new one's is implied.
-        let mut throttles = put.throttles.clone();
+        // A job that is merely moved keeps its own.
+        let mut throttles = match (&put.klass, old) {
+            (None, Some(old)) => old.throttles.clone(),
+            _ => put.throttles.clone(),
+        };
         throttles.retain(|id| *id != queue_throttle(&put.queue));
-        throttles.retain(|id| old.is_none_or(|old| old.queue.is_empty() || *id != queue_throttle(&old.queue)));
+        throttles
+            .retain(|id| old.is_none_or(|old| old.queue.is_empty() || *id != queue_throttle(&old.queue)));
         let retries = put.retries.map(f64::floor).or(old.map(|old| old.retries)).unwrap_or(5.0);
         self.edit(&put.jid, |job| {
             job.klass = put.klass.clone().unwrap_or_else(|| job.klass.clone());
@@ -119,12 +124,12 @@ impl Tenant {
         } else if !self.all_throttles(jid).iter().all(|id| self.available(cx, id)) {
             self.throttle(cx, jid);
         } else {
-            self.to_work(jid, cx.now);
+            self.enter_work(jid, cx.now);
         }
     }
 
     /// Into its queue's work index, as of `t` (5.1).
-    pub(super) fn to_work(&mut self, jid: &Name, t: f64) {
+    pub(super) fn enter_work(&mut self, jid: &Name, t: f64) {
         if let Some(job) = self.find(jid) {
             let (key, score) = (redis::queue(&job.queue, "work"), job.priority - t / 1e10);
             self.zadd(&key, score, jid);

@@ -58,7 +58,7 @@ impl Tenant {
     fn unthrottle(&mut self, cx: &Cx, jid: &Name) {
         let Some(queue) = self.find(jid).map(|job| job.queue.clone()) else { return };
         self.zrem(&redis::queue(&queue, "throttled"), jid);
-        self.to_work(jid, cx.now);
+        self.enter_work(jid, cx.now);
     }
 
     pub(super) fn throttle_set(&mut self, cx: &Cx, id: &Name, maximum: f64, ttl: f64) -> Answer {
@@ -79,7 +79,9 @@ impl Tenant {
 
     pub(super) fn throttle_release(&mut self, cx: &Cx, id: &Name, jids: &[Name]) -> Answer {
         for jid in jids {
-            if !self.zrem(&redis::throttle(id, "locks"), jid) && self.zrem(&redis::throttle(id, "pending"), jid) {
+            if !self.zrem(&redis::throttle(id, "locks"), jid)
+                && self.zrem(&redis::throttle(id, "pending"), jid)
+            {
                 self.unthrottle(cx, jid);
             }
             self.admit(cx, id);

@@ -1,8 +1,6 @@
 //! Calls on jobs.
 
-use haul_engine::{
-    Command, Complete, Fail, Heartbeat, Lock, Name, Next, Pop, Put, PutWhen, Retry,
-};
+use haul_engine::{Command, Complete, Fail, Heartbeat, Lock, Name, Next, Pop, Put, PutWhen, Retry};
 
 use super::Workload;
 use crate::model::Held;
@@ -29,7 +27,11 @@ impl Workload {
             klass: (!self.rng.one_in(10)).then(|| "klass".into()),
             data: if self.rng.one_in(10) { None } else { Some(self.text()) },
             delay: self.delay(),
-            priority: if self.rng.one_in(2) { None } else { Some(self.number(&[0.0, 0.0, 1.0, 2.0, -1.0, 1000.0])) },
+            priority: if self.rng.one_in(2) {
+                None
+            } else {
+                Some(self.number(&[0.0, 0.0, 1.0, 2.0, -1.0, 1000.0]))
+            },
             tags: if self.rng.one_in(2) { None } else { Some(self.some(3, Self::tag)) },
             retries: if self.rng.one_in(2) { None } else { Some(self.number(&[0.0, 1.0, 2.7, 5.0])) },
             depends: self.depends(),
@@ -68,7 +70,8 @@ impl Workload {
     fn claim(&mut self, held: &[Held]) -> Held {
         let attempt = self.rng.below(3) as u32;
         let guess = Held { jid: self.jid(), worker: self.worker(), queue: self.queue(), attempt };
-        let mut claim = if self.rng.one_in(8) { guess.clone() } else { self.rng.pick_or(held, guess.clone()) };
+        let mut claim =
+            if self.rng.one_in(8) { guess.clone() } else { self.rng.pick_or(held, guess.clone()) };
         if self.rng.one_in(12) {
             claim.worker = guess.worker;
         }
@@ -128,16 +131,20 @@ impl Workload {
     }
 
     fn fail(&mut self, claim: Held) -> Command {
-        // Without a worker (the older API) a job fails in any state.
-        let anybody = self.rng.one_in(4);
         Command::Fail(Box::new(Fail {
-            jid: if anybody { self.jid() } else { claim.jid },
-            worker: (!anybody).then_some(claim.worker),
+            jid: claim.jid,
+            worker: Some(claim.worker),
             attempt: self.rng.one_in(4).then_some(claim.attempt),
             group: self.group(),
             message: self.text(),
             data: self.maybe_text(),
         }))
+    }
+
+    /// Without a worker (the older API) a job fails in any state.
+    fn fail_by_anybody(&mut self) -> Fail {
+        let (jid, group, message) = (self.jid(), self.group(), self.text());
+        Fail { jid, worker: None, attempt: None, group, message, data: self.maybe_text() }
     }
 
     fn retry(&mut self, claim: Held) -> Command {
@@ -161,7 +168,9 @@ impl Workload {
     pub(super) fn disturb(&mut self, held: &[Held]) -> Command {
         let claim = self.claim(held);
         match self.rng.below(20) {
-            0..=3 => Command::Cancel { jids: self.jids(3) },
+            0..=1 => Command::Cancel { jids: self.jids(4) },
+            2 => Command::Cancel { jids: self.all_jids() },
+            3 => Command::Fail(Box::new(self.fail_by_anybody())),
             4..=5 => {
                 let mut jids = self.jids(2);
                 jids.insert(0, claim.jid);

@@ -1,7 +1,8 @@
 //! Calls on everything but a job's life: options, queues, recurring jobs, throttles, keys, and reads.
 
 use haul_engine::{
-    Command, JobList, Jobs, KeyCommand, KeyQuery, KeyType, Name, RankRange, RecurChange, RecurPut, ScoreBound, ScoreRange,
+    Command, JobList, Jobs, KeyCommand, KeyQuery, KeyType, Name, RankRange, RecurChange, RecurPut,
+    ScoreBound, ScoreRange,
 };
 
 use super::{GROUPS, RECURS, SCRATCH, THROTTLES, WORKERS, Workload};
@@ -81,7 +82,7 @@ impl Workload {
     pub(super) fn recurring(&mut self) -> Command {
         let jid = self.name(&RECURS);
         match self.rng.below(10) {
-            0..=4 => Command::Recur(Box::new(RecurPut {
+            0..=3 => Command::Recur(Box::new(RecurPut {
                 jid,
                 queue: self.queue(),
                 klass: "klass".into(),
@@ -94,7 +95,7 @@ impl Workload {
                 tags: self.some(2, Self::tag),
                 throttles: self.throttle_ids(),
             })),
-            5 => Command::Unrecur { jid },
+            4..=5 => Command::Unrecur { jid },
             6..=7 => {
                 let count = self.rng.below(3);
                 let changes = (0..count).map(|_| self.recur_change()).collect();
@@ -119,7 +120,8 @@ impl Workload {
     }
 
     pub(super) fn throttles(&mut self) -> Command {
-        let id = self.name(&THROTTLES);
+        let count = if self.rng.one_in(2) { THROTTLES.len() } else { 2 };
+        let id = self.name(THROTTLES.get(..count).unwrap_or(&THROTTLES));
         match self.rng.below(20) {
             0..=9 => {
                 let maximum = self.number(&[1.0, 1.0, 2.0, 0.0, 3.0, -1.0]);
@@ -141,7 +143,9 @@ impl Workload {
         let query = match self.rng.below(8) {
             0 => KeyQuery::Type { key },
             1 => KeyQuery::Exist { keys: vec![key, self.key()] },
-            2 => KeyQuery::Length { key, kind: if self.rng.one_in(4) { KeyType::Set } else { KeyType::Zset } },
+            2 => {
+                KeyQuery::Length { key, kind: if self.rng.one_in(4) { KeyType::Set } else { KeyType::Zset } }
+            }
             3 => KeyQuery::Set { key },
             4 => {
                 let (start, stop) = (self.rng.below(4) as i64 - 2, self.rng.below(6) as i64 - 3);
@@ -155,7 +159,8 @@ impl Workload {
     }
 
     fn scores(&mut self) -> ScoreRange {
-        let (low, high) = (self.number(&[f64::NEG_INFINITY, 0.0, self.now]), self.number(&[f64::INFINITY, self.now]));
+        let (low, high) =
+            (self.number(&[f64::NEG_INFINITY, 0.0, self.now]), self.number(&[f64::INFINITY, self.now]));
         ScoreRange {
             min: ScoreBound { value: low, exclusive: self.rng.one_in(3) },
             max: ScoreBound { value: high, exclusive: self.rng.one_in(3) },
@@ -187,7 +192,7 @@ impl Workload {
         let key = self.name(&SCRATCH);
         let pairs = vec![(self.tag(), self.jid())];
         match self.rng.below(11) {
-            0 => KeyCommand::Get { key },
+            0 => KeyCommand::Get { key: if self.rng.one_in(2) { key } else { self.key() } },
             1..=2 => KeyCommand::Set {
                 key,
                 value: "value".into(),
@@ -195,7 +200,11 @@ impl Workload {
                 only_if: self.rng.pick_or(&[None, None, Some(true), Some(false)], None),
             },
             3 => KeyCommand::Del { keys: vec![key, self.name(&SCRATCH)] },
-            4 => KeyCommand::Push { key, values: pairs.into_iter().map(|(_, v)| v).collect(), left: self.rng.one_in(2) },
+            4 => KeyCommand::Push {
+                key,
+                values: pairs.into_iter().map(|(_, v)| v).collect(),
+                left: self.rng.one_in(2),
+            },
             5 => KeyCommand::Pop { keys: vec![key, self.name(&SCRATCH)], left: self.rng.one_in(2) },
             6 => KeyCommand::HashSet { key, pairs },
             7 => KeyCommand::HashReplace { key, pairs, also_remove: "s2".into() },

@@ -32,7 +32,8 @@ fn a_body_without_a_job_is_noticed() {
 fn a_record_that_vanishes_is_noticed_at_the_next_start() {
     let mut world = with_a_body();
     let records = world.disk.records();
-    let (space, key, _) = records.into_iter().find(|(space, key, _)| *space == Space::Header && key[0] == b'j').unwrap();
+    let (space, key, _) =
+        records.into_iter().find(|(space, key, _)| *space == Space::Header && key[0] == b'j').unwrap();
     world.disk.tamper(space, &key, None);
     assert!(world.step(&Step::Commit(Outcome::Restarted)).is_err());
 }

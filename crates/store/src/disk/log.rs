@@ -14,6 +14,13 @@ use super::io::{Io, is_full, sync_folder, write_all_at};
 use super::segment;
 use crate::{Batch, Fault};
 
+/// Zeros written ahead of the frames. A reserved block that has not been written yet makes its first sync write the
+/// inode too, which costs as much as the data: a small frame is to land on blocks that have been written. A large one
+/// does not: its own bytes cost more, and the zeros would double them.
+const ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+/// The largest frame that zeros are written for.
+const SMALL_FRAME_BYTES: usize = ZEROS.len() / 8;
+
 /// A frame's buffer larger than this is given back after use.
 const BUFFER_KEPT_BYTES: usize = 4 << 20;
 
@@ -36,6 +43,8 @@ struct Current {
     end: u64,
     /// Bytes reserved on disk.
     reserved: u64,
+    /// Up to where blocks have been written, as zeros or frames.
+    written: u64,
 }
 
 /// The log of one store.
@@ -134,7 +143,7 @@ impl Log {
                 let file = Arc::new(file);
                 let end = segment::HEADER_BYTES as u64;
                 let (number, salt) = (header.number, header.salt);
-                self.current = Some(Current { number, salt, path, file, end, reserved });
+                self.current = Some(Current { number, salt, path, file, end, reserved, written: end });
                 self.next_number += 1;
                 Ok(())
             }
@@ -154,7 +163,9 @@ impl Log {
         };
         let label = Label { sequence: self.sequence + 1, durable };
         frame::encode(&mut self.buffer, current.salt, label, batch);
-        let written = write_all_at(self.io.as_ref(), &current.file, &self.buffer, current.end);
+        let ahead = current.write_ahead(self.io.as_ref(), self.buffer.len());
+        let write = || write_all_at(self.io.as_ref(), &current.file, &self.buffer, current.end);
+        let written = ahead.and_then(|()| write());
         let length = self.buffer.len() as u64;
         if self.buffer.capacity() > BUFFER_KEPT_BYTES {
             self.buffer = Vec::new();
@@ -164,6 +175,7 @@ impl Log {
             return Err(write_fault(&current.path, "append to the log", &error, rewound));
         }
         current.end += length;
+        current.written = current.written.max(current.end);
         self.sequence += 1;
         Ok(())
     }
@@ -177,6 +189,18 @@ impl Log {
 }
 
 impl Current {
+    /// Writes zeros where a small frame and those after it will stand, within the reservation.
+    fn write_ahead(&mut self, io: &dyn Io, frame_bytes: usize) -> io::Result<()> {
+        let room = usize::try_from(self.reserved.saturating_sub(self.written)).unwrap_or(usize::MAX);
+        if frame_bytes > SMALL_FRAME_BYTES || self.end + frame_bytes as u64 <= self.written || room == 0 {
+            return Ok(());
+        }
+        let zeros = ZEROS.get(..room).unwrap_or(&ZEROS);
+        write_all_at(io, &self.file, zeros, self.written)?;
+        self.written += zeros.len() as u64;
+        Ok(())
+    }
+
     /// Cuts off what a failed write left behind. The reservation is renewed if it can be; if not, the
     /// segment grows as it is written.
     fn rewind(&mut self, io: &dyn Io) -> bool {
@@ -184,6 +208,7 @@ impl Current {
             tracing::error!(segment = %self.path.display(), offset = self.end, %error, "could not cut off a failed write");
             return false;
         }
+        self.written = self.end;
         if io.allocate(&self.file, self.reserved).is_err() {
             self.reserved = self.end;
         }

@@ -1,0 +1,290 @@
+//! Drivers: the bytes of each server's put, pop and complete. What does not change from job to job is written once.
+
+use std::rc::Rc;
+
+use bytes::{BufMut, BytesMut};
+use haul_client::resp::{encode_request, write_array_header, write_bulk};
+
+use super::reply::Jids;
+use crate::clock;
+
+/// Which commands are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    /// PING: what the connections and the generator can do at most
+    Ping,
+    /// HAUL.PUT, HAUL.POP, HAUL.COMPLETE
+    Haul,
+    /// HAUL.MPUT, HAUL.POP COUNT n, HAUL.MCOMPLETE
+    HaulBulk,
+    /// EVALSHA with a qless or reqless script: Haul, or Redis
+    Qless,
+}
+
+/// What a driver's jobs are like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) kind: Kind,
+    /// Jobs in each command of the bulk driver.
+    pub(super) batch: usize,
+    pub(super) payload_bytes: usize,
+}
+
+/// Letters that data is cut from, each job's at another place: data that compressed well would flatter a store.
+const LETTERS: usize = 1 << 20;
+/// How far the cuts are apart: no divisor of the letters, so that places come again only after a long time.
+const CUT_STEP: usize = 769;
+
+/// One server's language.
+#[derive(Clone, Debug)]
+pub(super) struct Driver {
+    shape: Shape,
+    sha: Rc<str>,
+    /// The released qless's put has no worker in front; reqless's has.
+    put_names_worker: bool,
+    letters: Rc<[u8]>,
+    /// Makes the jids of this run its own.
+    run: u64,
+}
+
+/// A job's data, without the letters between.
+const DATA_HEAD: &str = r#"{"x":""#;
+const DATA_TAIL: &str = r#""}"#;
+
+impl Driver {
+    pub(super) fn new(shape: Shape, sha: &str, script: Option<&str>) -> Self {
+        Driver {
+            shape,
+            sha: sha.into(),
+            put_names_worker: script.is_some_and(|text| text.contains("QlessAPI.put = function(now, me,")),
+            letters: letters(LETTERS + shape.payload_bytes).into(),
+            run: (clock::now() * 1e6) as u64,
+        }
+    }
+
+    /// Letters in each job's data; the smallest data has none.
+    fn filling(&self) -> usize {
+        self.shape.payload_bytes.saturating_sub(DATA_HEAD.len() + DATA_TAIL.len())
+    }
+
+    /// What one connection needs to write its commands.
+    pub(super) fn desk(&self, queue: &str, number: u64) -> Desk {
+        let worker = format!("bench-worker-{number}");
+        let (put, pop) = (self.put(queue), self.pop(&worker, queue));
+        let cut = (number as usize).wrapping_mul(CUT_STEP * 1001) % LETTERS;
+        let (driver, queue) = (self.clone(), queue.to_owned());
+        Desk { driver, queue, worker, number, made: 0, cut, put, pop, now: String::new() }
+    }
+
+    fn put(&self, queue: &str) -> PutBytes {
+        let mut start = BytesMut::new();
+        let (mut head, mut tail) = (DATA_HEAD.to_owned(), DATA_TAIL.to_owned());
+        match self.shape.kind {
+            Kind::Ping => encode_request(&["PING"], &mut start),
+            Kind::Haul => {
+                write_array_header(4, &mut start);
+                ["HAUL.PUT", queue, "bench"].iter().for_each(|arg| write_bulk(arg.as_bytes(), &mut start));
+            }
+            Kind::HaulBulk => {
+                write_array_header(self.shape.batch + 1, &mut start);
+                write_bulk(b"HAUL.MPUT", &mut start);
+                head = format!(r#"{{"queue":"{queue}","klass":"bench","data":{DATA_HEAD}"#);
+                tail.push('}');
+            }
+            // Each has a jid of its own.
+            Kind::Qless => {}
+        }
+        let length = head.len() + self.filling() + tail.len();
+        PutBytes { start, head: format!("${length}\r\n{head}"), tail: format!("{tail}\r\n") }
+    }
+
+    fn pop(&self, worker: &str, queue: &str) -> BytesMut {
+        let mut out = BytesMut::new();
+        let count = self.shape.batch.to_string();
+        match self.shape.kind {
+            Kind::Haul => encode_request(&["HAUL.POP", worker, "QUEUES", queue], &mut out),
+            Kind::HaulBulk => {
+                encode_request(&["HAUL.POP", worker, "COUNT", &count, "QUEUES", queue], &mut out)
+            }
+            // Ping pops nothing; qless's pop carries the time.
+            Kind::Ping | Kind::Qless => {}
+        }
+        out
+    }
+}
+
+/// What does not change from put to put: how the command starts, and what stands around each job's letters.
+struct PutBytes {
+    start: BytesMut,
+    head: String,
+    tail: String,
+}
+
+/// The commands of one connection.
+pub(super) struct Desk {
+    driver: Driver,
+    queue: String,
+    worker: String,
+    number: u64,
+    /// Jids made so far.
+    made: u64,
+    /// Where the next job's letters are.
+    cut: usize,
+    put: PutBytes,
+    pop: BytesMut,
+    now: String,
+}
+
+impl Desk {
+    /// Jobs that one put, pop or complete is for.
+    pub(super) fn batch(&self) -> usize {
+        if self.driver.shape.kind == Kind::HaulBulk { self.driver.shape.batch } else { 1 }
+    }
+
+    /// Reads the clock for the commands that carry the time; once for what is sent together.
+    pub(super) fn look_at_clock(&mut self) {
+        if self.driver.shape.kind == Kind::Qless {
+            self.now = format!("{:.3}", clock::now());
+        }
+    }
+
+    pub(super) fn write_put(&mut self, out: &mut BytesMut) {
+        match self.driver.shape.kind {
+            Kind::Ping => out.put_slice(&self.put.start),
+            Kind::Haul | Kind::HaulBulk => {
+                out.put_slice(&self.put.start);
+                (0..self.batch()).for_each(|_| self.write_data(out));
+            }
+            Kind::Qless => self.write_script_put(out),
+        }
+    }
+
+    fn write_script_put(&mut self, out: &mut BytesMut) {
+        self.made += 1;
+        let jid = format!("{:x}-{:x}-{:x}", self.driver.run, self.number, self.made);
+        if self.driver.put_names_worker {
+            self.write_script("put", &[&self.worker, &self.queue, &jid, "bench"], 2, out);
+        } else {
+            self.write_script("put", &[&self.queue, &jid, "bench"], 2, out);
+        }
+        self.write_data(out);
+        write_bulk(b"0", out);
+    }
+
+    fn write_data(&mut self, out: &mut BytesMut) {
+        out.put_slice(self.put.head.as_bytes());
+        let letters = self.driver.letters.get(self.cut..self.cut + self.driver.filling());
+        out.put_slice(letters.unwrap_or_default());
+        out.put_slice(self.put.tail.as_bytes());
+        self.cut = (self.cut + CUT_STEP) % LETTERS;
+    }
+
+    pub(super) fn write_pop(&self, out: &mut BytesMut) {
+        match self.driver.shape.kind {
+            Kind::Qless => self.write_script("pop", &[&self.queue, &self.worker, "1"], 0, out),
+            _ => out.put_slice(&self.pop),
+        }
+    }
+
+    /// Writes the completes of these jids; answers how many commands that took.
+    pub(super) fn write_completes(&mut self, jids: &Jids, out: &mut BytesMut) -> usize {
+        match self.driver.shape.kind {
+            Kind::Ping => 0,
+            Kind::Haul => {
+                for jid in jids.iter() {
+                    encode_request(&[b"HAUL.COMPLETE", self.worker.as_bytes(), jid], out);
+                }
+                jids.len()
+            }
+            Kind::HaulBulk => self.write_bulk_completes(jids, out),
+            Kind::Qless => {
+                for jid in jids.iter() {
+                    let jid = std::str::from_utf8(jid).unwrap_or_default();
+                    self.write_script("complete", &[jid, &self.worker, &self.queue], 1, out);
+                    self.write_data(out);
+                }
+                jids.len()
+            }
+        }
+    }
+
+    fn write_bulk_completes(&self, jids: &Jids, out: &mut BytesMut) -> usize {
+        let mut left = jids.len();
+        let mut jids = jids.iter();
+        let mut commands = 0;
+        while left > 0 {
+            let count = left.min(self.driver.shape.batch);
+            write_array_header(count + 2, out);
+            write_bulk(b"HAUL.MCOMPLETE", out);
+            write_bulk(self.worker.as_bytes(), out);
+            jids.by_ref().take(count).for_each(|jid| write_bulk(jid, out));
+            left -= count;
+            commands += 1;
+        }
+        commands
+    }
+
+    /// Starts a call of the script; `more` arguments must follow.
+    fn write_script(&self, command: &str, args: &[&str], more: usize, out: &mut BytesMut) {
+        write_array_header(5 + args.len() + more, out);
+        for arg in ["EVALSHA", &*self.driver.sha, "0", command, &self.now] {
+            write_bulk(arg.as_bytes(), out);
+        }
+        args.iter().for_each(|arg| write_bulk(arg.as_bytes(), out));
+    }
+}
+
+/// Letters and digits in no order (xorshift), the same in every run.
+fn letters(count: usize) -> Vec<u8> {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        ALPHABET.get((state >> 58) as usize).copied().unwrap_or(b'-')
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_client::resp::{Args, Limits, Parse, parse_request};
+
+    /// The command as the server reads it.
+    fn parsed(bytes: &BytesMut) -> Vec<String> {
+        let mut args = Args::new();
+        let parse = parse_request(bytes, &Limits::default(), &mut args).unwrap();
+        assert_eq!(parse, Parse::Complete { consumed: bytes.len() });
+        args.iter(bytes).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
+    }
+
+    fn put(kind: Kind, script: Option<&str>) -> Vec<String> {
+        let shape = Shape { kind, batch: 2, payload_bytes: 50 };
+        let mut desk = Driver::new(shape, "sha", script).desk("q", 7);
+        desk.look_at_clock();
+        let mut out = BytesMut::new();
+        desk.write_put(&mut out);
+        parsed(&out)
+    }
+
+    #[test]
+    fn every_driver_puts_data_of_the_size_asked_for() {
+        let haul = put(Kind::Haul, None);
+        assert_eq!(haul[..3], ["HAUL.PUT", "q", "bench"]);
+        assert_eq!(haul[3].len(), 50);
+        serde_json::from_str::<serde_json::Value>(&haul[3]).unwrap();
+        let bulk = put(Kind::HaulBulk, None);
+        assert_eq!((bulk.len(), bulk[0].as_str()), (3, "HAUL.MPUT"));
+        assert_ne!(bulk[1], bulk[2]);
+        let job: serde_json::Value = serde_json::from_str(&bulk[2]).unwrap();
+        assert_eq!(job["data"]["x"].as_str().map(str::len), Some(42));
+        let qless = put(Kind::Qless, Some("QlessAPI.put = function(now, queue,"));
+        assert_eq!((qless.len(), qless[3].as_str(), qless[5].as_str()), (10, "put", "q"));
+        assert_eq!((qless[8].len(), qless[9].as_str()), (50, "0"));
+        let reqless = put(Kind::Qless, Some("QlessAPI.put = function(now, me, queue,"));
+        assert_eq!((reqless.len(), reqless[5].as_str(), reqless[6].as_str()), (11, "bench-worker-7", "q"));
+    }
+}

@@ -1,0 +1,194 @@
+//! `haul bench`: a load generator for Haul and, with the same bytes, for Redis with a qless script.
+//!
+//! A map: `driver` writes a server's commands, `reply` reads its answers, `link` is a connection, `load` keeps the
+//! connections busy, `server` asks the server what it spent, `report` shows it all. One thread, so that the generator
+//! leaves the cores to the server. It knows servers only by their addresses.
+
+mod driver;
+mod histogram;
+mod link;
+mod load;
+mod reply;
+mod report;
+mod server;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use driver::{Driver, Kind, Shape};
+use load::{Goal, Seat, Stage};
+use report::{Phase, Report};
+
+/// Jobs in each call that fills a backlog.
+const FILL_BATCH: usize = 500;
+/// Jobs one command carries at most: what a pop gives at most.
+const BATCH_MAX: usize = 10_000;
+/// Connections, commands in flight and queues at most.
+const COUNT_MAX: u64 = 100_000;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Workload {
+    /// Jobs are put and stay
+    Put,
+    /// Each connection puts, pops and completes, as many at a time as the pipeline is deep
+    Lifecycle,
+    /// All the puts, then all the pops, then all the completes, each measured for itself
+    Phases,
+}
+
+/// Put a server under load and measure it
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  haul bench
+  haul bench --driver haul-bulk --batch 100 --pipeline 1 --duration 10
+  haul bench --driver ping --pipeline 1
+  haul bench --driver qless --script qless.lua --rename-extend --address 127.0.0.1:6379
+
+The jobs go to queues named bench-0, bench-1, ...; those of the workload put stay there.")]
+pub(crate) struct Bench {
+    /// The server: Haul, or Redis
+    #[arg(long, env = "HAUL_SERVER", value_name = "HOST:PORT", default_value = "127.0.0.1:4286")]
+    address: String,
+    /// Which commands to send
+    #[arg(long, value_enum, default_value = "haul")]
+    driver: Kind,
+    #[arg(long, value_enum, default_value = "lifecycle")]
+    workload: Workload,
+    /// Connections that work at the same time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
+    connections: u64,
+    /// Commands sent together on each connection
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
+    pipeline: u64,
+    /// Jobs in each command of the driver haul-bulk
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=BATCH_MAX as u64))]
+    batch: u64,
+    /// How long to measure
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, conflicts_with = "jobs")]
+    duration: f64,
+    /// How many jobs to measure, instead of how long; `phases` needs it
+    #[arg(long, value_name = "N")]
+    jobs: Option<u64>,
+    /// Bytes of each job's data
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    payload: usize,
+    /// Queues, dealt out to the connections in turn
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
+    queues: u64,
+    /// Waiting jobs to put in before measuring
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    backlog: u64,
+    /// The Lua text of qless or reqless, for the driver qless
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// Rename the script's helper table.extend, which Redis 7 does not let it define
+    #[arg(long)]
+    rename_extend: bool,
+}
+
+/// Runs a benchmark and shows its result.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the result is for people or a script")]
+pub(crate) fn run(bench: &Bench, json: bool) -> ExitCode {
+    let result = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| tokio::task::LocalSet::new().block_on(&runtime, measure(bench)));
+    match result {
+        Ok(report) if json => println!("{}", report.json()),
+        Ok(report) => print!("{report}"),
+        Err(error) => {
+            eprintln!("haul bench: {error:#}");
+            return ExitCode::from(1);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+async fn measure(bench: &Bench) -> anyhow::Result<Report> {
+    if bench.workload == Workload::Phases && bench.jobs.is_none() {
+        bail!("the workload phases needs --jobs");
+    }
+    if !(bench.duration > 0.0 && bench.duration.is_finite()) {
+        bail!("--duration must be more than 0 seconds, not {}", bench.duration);
+    }
+    let script = script(bench)?;
+    let mut server = server::Server::connect(&bench.address).await?;
+    let sha = match &script {
+        Some(text) => server.load_script(text).await?,
+        None => String::new(),
+    };
+    let shape = Shape { kind: bench.driver, batch: bench.batch as usize, payload_bytes: bench.payload };
+    let driver = Driver::new(shape, &sha, script.as_deref());
+    if bench.backlog > 0 {
+        fill(bench, &driver).await?;
+    }
+    let mut seats = seats(bench, &driver, bench.pipeline as usize).await?;
+    let goal = match bench.jobs {
+        Some(jobs) => Goal::Jobs(jobs),
+        None => Goal::Seconds(bench.duration),
+    };
+    let mut phases = Vec::new();
+    for stage in stages(bench) {
+        let before = server.usage().await?;
+        let (worked, back) = load::run(seats, stage, goal).await?;
+        seats = back;
+        let spent = server.spent_since(&before).await?;
+        phases.push(Phase::new(stage.name(), worked, spent));
+    }
+    Ok(Report { setting: report::Setting::of(bench), phases })
+}
+
+fn stages(bench: &Bench) -> Vec<Stage> {
+    match (bench.driver, bench.workload) {
+        (Kind::Ping, _) => vec![Stage::Ping],
+        (_, Workload::Put) => vec![Stage::Put],
+        (_, Workload::Lifecycle) => vec![Stage::Cycle],
+        (_, Workload::Phases) => vec![Stage::Put, Stage::Pop, Stage::Complete],
+    }
+}
+
+/// The script's text as it is to be loaded.
+fn script(bench: &Bench) -> anyhow::Result<Option<String>> {
+    match (&bench.script, bench.driver) {
+        (Some(path), Kind::Qless) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("the script {} could not be read", path.display()))?;
+            Ok(Some(if bench.rename_extend { rename_extend(&text) } else { text }))
+        }
+        (None, Kind::Qless) => bail!("the driver qless needs the Lua text: --script FILE"),
+        _ => Ok(None),
+    }
+}
+
+/// Redis 7 lets a script change neither `table` nor the globals.
+fn rename_extend(text: &str) -> String {
+    text.replace("function table.extend", "local function table_extend").replace("table.extend", "table_extend")
+}
+
+async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Result<Vec<Seat>> {
+    let mut seats = Vec::new();
+    for number in 0..bench.connections {
+        let queue = format!("bench-{}", number % bench.queues);
+        seats.push(Seat::connect(&bench.address, driver.desk(&queue, number), pipeline).await?);
+    }
+    Ok(seats)
+}
+
+/// Puts the backlog in, the fastest way the server has.
+async fn fill(bench: &Bench, driver: &Driver) -> anyhow::Result<()> {
+    let (driver, pipeline) = match bench.driver {
+        Kind::Haul | Kind::HaulBulk => {
+            let shape = Shape { kind: Kind::HaulBulk, batch: FILL_BATCH, payload_bytes: bench.payload };
+            (Driver::new(shape, "", None), 1)
+        }
+        _ => (driver.clone(), 64),
+    };
+    let seats = seats(bench, &driver, pipeline).await?;
+    load::run(seats, Stage::Put, Goal::Jobs(bench.backlog)).await?;
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Answers, looked at where they stand: how long one is, whether it is an error, which jobs it names. Nothing is
+//! copied but the jids.
+
+use memchr::memmem;
+
+/// Jids, one after another in one buffer.
+#[derive(Default)]
+pub(super) struct Jids {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Jids {
+    pub(super) fn push(&mut self, jid: &[u8]) {
+        self.bytes.extend_from_slice(jid);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| self.bytes.get(start..*end).unwrap_or_default())
+    }
+
+    /// Moves the last ones over, at most `count`.
+    pub(super) fn take_into(&mut self, count: usize, other: &mut Jids) {
+        let keep = self.len().saturating_sub(count);
+        let from = keep.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
+        let mut start = from;
+        for end in self.ends.drain(keep..) {
+            other.push(self.bytes.get(start..end).unwrap_or_default());
+            start = end;
+        }
+        self.bytes.truncate(from);
+    }
+}
+
+/// The bytes are not RESP.
+#[derive(Debug, thiserror::Error)]
+#[error("the server's answer is not RESP")]
+pub(super) struct NotResp;
+
+/// How many bytes the answer at the start of the buffer takes; none while it is incomplete.
+pub(super) fn length(buf: &[u8]) -> Result<Option<usize>, NotResp> {
+    let (mut at, mut left) = (0, 1_usize);
+    while left > 0 {
+        let Some(rest) = buf.get(at..).filter(|rest| !rest.is_empty()) else { return Ok(None) };
+        let Some(line_end) = memchr::memchr(b'\n', rest) else { return Ok(None) };
+        left -= 1;
+        at += line_end + 1;
+        match rest.first() {
+            Some(b'+' | b'-' | b':') => {}
+            Some(b'$') => at += number(rest, line_end)?.map_or(0, |bytes| bytes + 2),
+            Some(b'*') => left += number(rest, line_end)?.unwrap_or(0),
+            _ => return Err(NotResp),
+        }
+    }
+    Ok((at <= buf.len()).then_some(at))
+}
+
+/// The number in a header; none for -1.
+fn number(rest: &[u8], line_end: usize) -> Result<Option<usize>, NotResp> {
+    let digits = rest.get(1..line_end.saturating_sub(1)).ok_or(NotResp)?;
+    if digits == b"-1" {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(digits).map_err(|_| NotResp)?;
+    text.parse().map(Some).map_err(|_| NotResp)
+}
+
+/// Collects the jids of the jobs in an answer to pop; as JSON, whatever wraps it.
+pub(super) fn collect_jids(answer: &[u8], jids: &mut Jids) {
+    const MARK: &[u8] = b"\"jid\":\"";
+    let mut rest = answer;
+    while let Some(at) = memmem::find(rest, MARK) {
+        let from = rest.get(at + MARK.len()..).unwrap_or_default();
+        let end = memchr::memchr(b'"', from).unwrap_or(from.len());
+        jids.push(from.get(..end).unwrap_or_default());
+        rest = from.get(end..).unwrap_or_default();
+    }
+}
+
+/// How many jobs an answer says are complete: one for a single complete, one for each element of a bulk one.
+pub(super) fn count_complete(answer: &[u8]) -> usize {
+    memmem::find_iter(answer, b"complete\r\n").count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_an_answer_is_known_once_it_is_whole() {
+        for whole in
+            ["+PONG\r\n", "$3\r\nabc\r\n", "$-1\r\n", "*2\r\n$1\r\na\r\n*1\r\n:5\r\n", "*0\r\n", "*-1\r\n"]
+        {
+            for cut in 0..whole.len() {
+                assert_eq!(length(&whole.as_bytes()[..cut]).unwrap(), None, "{whole:?} cut at {cut}");
+            }
+            assert_eq!(length(format!("{whole}+next").as_bytes()).unwrap(), Some(whole.len()));
+        }
+        assert!(length(b"hello\r\n").is_err());
+    }
+
+    #[test]
+    fn jids_are_found_in_every_dialect() {
+        let mut jids = Jids::default();
+        collect_jids(br#"[{"tags":{},"jid":"a1","data":"{}"},{"jid":"b22"}]"#, &mut jids);
+        assert_eq!(jids.iter().collect::<Vec<_>>(), [b"a1".as_slice(), b"b22"]);
+        let mut last = Jids::default();
+        jids.take_into(1, &mut last);
+        assert_eq!(last.iter().collect::<Vec<_>>(), [b"b22".as_slice()]);
+        assert_eq!(jids.iter().collect::<Vec<_>>(), [b"a1".as_slice()]);
+        jids.take_into(5, &mut last);
+        assert_eq!((jids.len(), last.len()), (0, 2));
+    }
+
+    #[test]
+    fn completes_are_counted_one_by_one() {
+        assert_eq!(count_complete(b"$8\r\ncomplete\r\n"), 1);
+        assert_eq!(count_complete(b"*2\r\n$8\r\ncomplete\r\n$7\r\nNOTHELD\r\n"), 1);
+    }
+}
