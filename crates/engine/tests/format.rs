@@ -1,7 +1,13 @@
 //! The stored form of every noun, as bytes in `fixtures/records-v1.txt`. A difference means that old data is read
 //! differently: follow the steps in `record.rs` instead of changing the fixture.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice, reason = "a test may fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test may fail by panicking"
+)]
 
 use std::path::PathBuf;
 
@@ -36,7 +42,13 @@ fn put(jid: &str, tags: &[&str], depends: &[&str]) -> Command {
 /// One of everything.
 fn engine() -> Engine {
     let mut engine = Engine::default();
-    let pop = Pop { worker: "w".into(), queues: vec!["q".into()], round_robin: false, count: 1, lock: Lock::Option };
+    let pop = Pop {
+        worker: "w".into(),
+        queues: vec!["q".into()],
+        round_robin: false,
+        count: 1,
+        lock: Lock::Option,
+    };
     let fail = Fail {
         jid: "a".into(),
         worker: Some("w".into()),
@@ -109,9 +121,13 @@ fn records_of_format_1_are_read() {
     let mut engine = loader.finish();
     assert_eq!(engine.audit(), []);
     assert_eq!(engine.jobs(), 3);
-    let Ok(Reply::Job(Some(job))) = engine.apply(call(20.0, Command::Get { jid: "b".into() })) else { panic!() };
+    let Ok(Reply::Job(Some(job))) = engine.apply(call(20.0, Command::Get { jid: "b".into() })) else {
+        panic!()
+    };
     assert_eq!((job.state, job.dependencies), (State::Depends, vec![Name::from("a")]));
-    let Ok(Reply::Job(Some(job))) = engine.apply(call(20.0, Command::Get { jid: "c".into() })) else { panic!() };
+    let Ok(Reply::Job(Some(job))) = engine.apply(call(20.0, Command::Get { jid: "c".into() })) else {
+        panic!()
+    };
     assert!(job.tracked && job.history.len() == 2);
 }
 

@@ -104,13 +104,13 @@ pub(crate) fn read_file(path: &Path) -> anyhow::Result<Raw> {
 }
 
 impl Raw {
-    /// Flags and variables, completed from the file and the defaults, and checked.
-    pub(crate) fn resolve(self, file: Raw) -> anyhow::Result<Config> {
+    /// The limits, flags before the file before the defaults.
+    fn limits(&self, file: &Raw) -> anyhow::Result<Limits> {
         let wire = haul_client::resp::Limits::default();
         let defaults = Limits::default();
         let data_bytes_max =
             self.data_bytes_max.or(file.data_bytes_max).unwrap_or(defaults.data.data_bytes_max);
-        let limits = Limits {
+        Ok(Limits {
             data: DataLimits {
                 name_bytes_max: in_range(
                     "name-bytes-max",
@@ -126,7 +126,9 @@ impl Raw {
             )?,
             subscriber_bytes_max: in_range(
                 "subscriber-bytes-max",
-                self.subscriber_bytes_max.or(file.subscriber_bytes_max).unwrap_or(defaults.subscriber_bytes_max),
+                self.subscriber_bytes_max
+                    .or(file.subscriber_bytes_max)
+                    .unwrap_or(defaults.subscriber_bytes_max),
                 1024..=1 << 40,
             )?,
             wire: haul_client::resp::Limits {
@@ -140,7 +142,12 @@ impl Raw {
                 ..wire
             },
             ..defaults
-        };
+        })
+    }
+
+    /// Flags and variables, completed from the file and the defaults, and checked.
+    pub(crate) fn resolve(self, file: Raw) -> anyhow::Result<Config> {
+        let limits = self.limits(&file)?;
         let redis =
             address("redis", &self.redis.or(file.redis).unwrap_or_else(|| "127.0.0.1:4286".to_owned()))?;
         let http = match self.http.or(file.http).as_deref() {

@@ -39,11 +39,14 @@ fn reserve_descriptors(limits: &mut crate::resp::Limits) {
     let most = now.maximum.unwrap_or(u64::MAX);
     let mut have = now.current.unwrap_or(u64::MAX);
     let asked = wanted.min(most);
-    if asked > have && setrlimit(Resource::Nofile, Rlimit { current: Some(asked), maximum: now.maximum }).is_ok() {
+    if asked > have
+        && setrlimit(Resource::Nofile, Rlimit { current: Some(asked), maximum: now.maximum }).is_ok()
+    {
         have = asked;
     }
     if have < wanted {
-        let possible = usize::try_from(have.saturating_sub(DESCRIPTORS_KEPT).max(have / 2)).unwrap_or(usize::MAX);
+        let possible =
+            usize::try_from(have.saturating_sub(DESCRIPTORS_KEPT).max(have / 2)).unwrap_or(usize::MAX);
         tracing::warn!(
             file_descriptors = have,
             connections_max = possible,

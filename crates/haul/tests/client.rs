@@ -9,7 +9,8 @@ mod tests {
     use std::time::Duration;
 
     use haul_client::{
-        Client, Complete, Fail, HandlerError, Heartbeat, JobContext, Options, Outcome, Pop, Put, Retry, Worker,
+        Client, Complete, Fail, HandlerError, Heartbeat, JobContext, Options, Outcome, Pop, Put, Retry,
+        Worker,
     };
     use serde_json::json;
 
@@ -25,7 +26,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_job_is_put_popped_renewed_and_completed() {
         let (_folder, _server, client) = server().await;
-        let jid = client.put(&Put::new("mail", "email", &json!({"to": "x"})).priority(2).tag("a")).await.unwrap();
+        let jid =
+            client.put(&Put::new("mail", "email", &json!({"to": "x"})).priority(2).tag("a")).await.unwrap();
         let jobs = client.pop(&Pop::new("w", ["mail"])).await.unwrap();
         assert_eq!(jobs.len(), 1);
         let job = &jobs[0];
@@ -107,8 +109,12 @@ mod tests {
         let shutdown = async {
             let _ = all_done.await;
         };
-        let summary =
-            Worker::new(client.clone(), "w").queues(["q"]).concurrency(16).run(handler, shutdown).await.unwrap();
+        let summary = Worker::new(client.clone(), "w")
+            .queues(["q"])
+            .concurrency(16)
+            .run(handler, shutdown)
+            .await
+            .unwrap();
         assert_eq!((summary.completed, summary.lost), (200, 0));
         assert_eq!(client.length("q").await.unwrap(), 0);
     }

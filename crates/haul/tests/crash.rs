@@ -6,6 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::print_stderr,
     clippy::indexing_slicing,
     reason = "a test may fail by panicking"
 )]

@@ -3,7 +3,13 @@
 //!
 //! Failing syncs and lost answers need a disk that obeys: `src/shard/tests.rs` has those.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::indexing_slicing,
+    reason = "a test may fail by panicking"
+)]
 
 mod robust_support;
 
@@ -23,11 +29,15 @@ struct Mount {
 impl Mount {
     fn new(options: &str) -> Option<Mount> {
         let folder = tempfile::tempdir().unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path()).output();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path()).output();
         match mount {
             Ok(output) if output.status.success() => Some(Mount { folder }),
             Ok(output) => {
-                eprintln!("skipped: no file system can be mounted: {}", String::from_utf8_lossy(&output.stderr));
+                eprintln!(
+                    "skipped: no file system can be mounted: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
                 None
             }
             Err(error) => {
@@ -42,7 +52,8 @@ impl Mount {
     }
 
     fn remount(&self, options: &str) {
-        let status = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(self.path()).status();
+        let status =
+            Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(self.path()).status();
         assert!(status.unwrap().success());
     }
 }
@@ -159,7 +170,9 @@ fn a_start_on_a_full_disk_serves_what_is_there() {
             assert!(!jobs.contains(&Frame::Nil));
         }
         // The base may need room just to open; then it says so and nothing is harmed.
-        Err(refused) => assert!(refused.code == Some(2) && refused.log.contains("No space left"), "{refused:?}"),
+        Err(refused) => {
+            assert!(refused.code == Some(2) && refused.log.contains("No space left"), "{refused:?}")
+        }
     }
     fs::remove_file(disk.path().join("ballast")).unwrap();
     assert_healthy(&data_folder);
@@ -250,7 +263,9 @@ fn damage_anywhere_in_the_base_never_panics() {
     for name in files(&base).iter().map(|file| file.strip_prefix(folder.path()).unwrap()) {
         let copy = tempfile::tempdir().unwrap();
         let all = folder.path().join(".");
-        assert!(Command::new("cp").arg("-a").args([&all, &copy.path().to_owned()]).status().unwrap().success());
+        assert!(
+            Command::new("cp").arg("-a").args([&all, &copy.path().to_owned()]).status().unwrap().success()
+        );
         let file = copy.path().join(name);
         let mut bytes = fs::read(&file).unwrap();
         let middle = bytes.len() / 2;

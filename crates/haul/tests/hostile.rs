@@ -1,7 +1,13 @@
 //! Hostile and broken clients: whatever one connection sends, or does not read, the server neither falls over nor lets
 //! the others wait nor grows without bound. Each limit is met at its value and one past it.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::indexing_slicing,
+    reason = "a test may fail by panicking"
+)]
 
 mod robust_support;
 
@@ -96,7 +102,9 @@ fn what_came_before_a_broken_request_is_done_and_answered() {
 fn inline_commands_and_frames_of_replies_are_read_as_redis_reads_them() {
     let scene = Scene::new(&[]);
     let mut client = scene.connect();
-    for line in ["PING\r\n", "ping\n", "  PING  \r\n", "\r\n\r\nPING\r\n", "*0\r\nPING\r\n", "*-1\r\nPING\r\n"] {
+    for line in
+        ["PING\r\n", "ping\n", "  PING  \r\n", "\r\n\r\nPING\r\n", "*0\r\nPING\r\n", "*-1\r\nPING\r\n"]
+    {
         client.send_bytes(line.as_bytes()).unwrap();
         assert_eq!(client.read().unwrap(), pong(), "{line:?}");
     }
@@ -326,11 +334,20 @@ fn a_wait_and_a_count_have_limits() {
     let refusal = client.refusal(&["HAUL.POP", "w", "COUNT", "10001", "QUEUES", "q"]);
     assert!(refusal.contains("pop-count-max"), "{refusal}");
     for wrong in ["-1", "1.5", "1e300", "nan", "inf", "", "x"] {
-        assert!(client.refusal(&["HAUL.POP", "w", "COUNT", wrong, "QUEUES", "q"]).starts_with("BADARG"), "{wrong}");
+        assert!(
+            client.refusal(&["HAUL.POP", "w", "COUNT", wrong, "QUEUES", "q"]).starts_with("BADARG"),
+            "{wrong}"
+        );
     }
     for wrong in ["nan", "inf", "", "x", "1e999"] {
-        assert!(client.refusal(&["HAUL.POP", "w", "WAIT", wrong, "QUEUES", "q"]).starts_with("BADARG"), "{wrong}");
-        assert!(client.refusal(&["HAUL.POP", "w", "LOCK", wrong, "QUEUES", "q"]).starts_with("BADARG"), "{wrong}");
+        assert!(
+            client.refusal(&["HAUL.POP", "w", "WAIT", wrong, "QUEUES", "q"]).starts_with("BADARG"),
+            "{wrong}"
+        );
+        assert!(
+            client.refusal(&["HAUL.POP", "w", "LOCK", wrong, "QUEUES", "q"]).starts_with("BADARG"),
+            "{wrong}"
+        );
     }
     scene.server.assert_serving();
 }
@@ -612,8 +629,22 @@ fn garbage_never_brings_the_server_down() {
     let scene = Scene::new(&["--data-bytes-max", "4096"]);
     let mut random = Random::seeded();
     let words: [&[u8]; 16] = [
-        b"*1\r\n", b"*3\r\n", b"$4\r\n", b"PING\r\n", b"\r\n", b"$0\r\n\r\n", b"HAUL.PUT", b"EVALSHA", b"\"", b"'",
-        b"*-1\r\n", b"$-1\r\n", b"MULTI\r\n", b"EXEC\r\n", b"SUBSCRIBE a\r\n", b"\0\xff\xfe",
+        b"*1\r\n",
+        b"*3\r\n",
+        b"$4\r\n",
+        b"PING\r\n",
+        b"\r\n",
+        b"$0\r\n\r\n",
+        b"HAUL.PUT",
+        b"EVALSHA",
+        b"\"",
+        b"'",
+        b"*-1\r\n",
+        b"$-1\r\n",
+        b"MULTI\r\n",
+        b"EXEC\r\n",
+        b"SUBSCRIBE a\r\n",
+        b"\0\xff\xfe",
     ];
     for _ in 0..300 {
         let mut bytes = Vec::new();
@@ -640,10 +671,21 @@ fn garbage_never_brings_the_server_down() {
 /// A well-formed request of random words.
 fn encode(random: &mut Random, bytes: &mut Vec<u8>) {
     const NAMES: [&str; 12] = [
-        "HAUL.PUT", "HAUL.POP", "HAUL.COMPLETE", "HAUL.MPUT", "SET", "LRANGE", "ZRANGE", "SCAN", "WATCH", "HELLO",
-        "CLIENT", "haul.throttle",
+        "HAUL.PUT",
+        "HAUL.POP",
+        "HAUL.COMPLETE",
+        "HAUL.MPUT",
+        "SET",
+        "LRANGE",
+        "ZRANGE",
+        "SCAN",
+        "WATCH",
+        "HELLO",
+        "CLIENT",
+        "haul.throttle",
     ];
-    const WORDS: [&str; 12] = ["q", "1", "-1", "{}", "[", "WAIT", "0.01", "QUEUES", "\u{fe0f}", "9e99", "", "COUNT"];
+    const WORDS: [&str; 12] =
+        ["q", "1", "-1", "{}", "[", "WAIT", "0.01", "QUEUES", "\u{fe0f}", "9e99", "", "COUNT"];
     let mut args = vec![NAMES[random.below(12) as usize]];
     args.extend((0..random.below(8)).map(|_| WORDS[random.below(12) as usize]));
     let mut out = BytesMut::new();
@@ -658,7 +700,8 @@ fn a_recurring_job_of_a_nanosecond_stalls_nobody() {
     let mut client = scene.connect();
     client.call(&["HAUL.RECUR", "q", "k", "1", "INTERVAL", "0.000000001", "JID", "mill"]);
     let now = "1900000000";
-    for (verb, args) in [("pop", vec!["q", "w", "9000000000000000"]), ("peek", vec!["q", "9000000000000000"])] {
+    for (verb, args) in [("pop", vec!["q", "w", "9000000000000000"]), ("peek", vec!["q", "9000000000000000"])]
+    {
         let answer = client.call(&[vec!["EVALSHA", QLESS, "0", verb, now], args].concat());
         assert!(matches!(answer, Frame::Bulk(_)), "{verb}");
     }

@@ -167,7 +167,8 @@ fn script(bench: &Bench) -> anyhow::Result<Option<String>> {
 
 /// Redis 7 lets a script change neither `table` nor the globals.
 fn rename_extend(text: &str) -> String {
-    text.replace("function table.extend", "local function table_extend").replace("table.extend", "table_extend")
+    text.replace("function table.extend", "local function table_extend")
+        .replace("table.extend", "table_extend")
 }
 
 async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Result<Vec<Seat>> {

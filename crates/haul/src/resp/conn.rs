@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashSet;
-use haul_client::resp::{Args, Frame, Limits as WireLimits, Parse, ProtocolError, parse_request, write_array_header};
+use haul_client::resp::{
+    Args, Frame, Limits as WireLimits, Parse, ProtocolError, parse_request, write_array_header,
+};
 use haul_engine::{Call, KeyQuery, KeyView, Name, Reply, Rules};
 use haul_store::Fault;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};

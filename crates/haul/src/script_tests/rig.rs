@@ -9,6 +9,9 @@ use crate::dialect::scripts::Script;
 use crate::dialect::{DataLimits, Env, ErrorFormat, Plan, Texts, events, keys, older, qless};
 use crate::shard::{Core, Outcome, Publish, Request};
 
+/// Channel and payload of what was published.
+pub(super) type Messages = Vec<(Vec<u8>, Vec<u8>)>;
+
 pub(super) struct Rig {
     open: Box<dyn FnMut() -> Box<dyn Store>>,
     core: Option<Core>,
@@ -28,7 +31,7 @@ pub(super) fn is_below_the_wire(step: &Step) -> bool {
 }
 
 #[derive(Default)]
-struct Heard(Vec<(Vec<u8>, Vec<u8>)>);
+struct Heard(Messages);
 
 impl Publish for Heard {
     fn publish(&mut self, _: &Name, list: Vec<Event>) {
@@ -59,7 +62,7 @@ impl Rig {
         self.ask(call);
     }
 
-    pub(super) fn run(&mut self, step: &Step) -> (Frame, Vec<(Vec<u8>, Vec<u8>)>) {
+    pub(super) fn run(&mut self, step: &Step) -> (Frame, Messages) {
         let env = Self::env();
         let words: Vec<&[u8]> = step.words.iter().map(Vec::as_slice).collect();
         let script = |message: String| Frame::Error(format!("ERR user_script:1: {message}"));
@@ -88,7 +91,7 @@ impl Rig {
     }
 
     /// One command, one round.
-    fn ask(&mut self, call: haul_engine::Call) -> (Outcome, Vec<(Vec<u8>, Vec<u8>)>) {
+    fn ask(&mut self, call: haul_engine::Call) -> (Outcome, Messages) {
         let core = self.core.as_mut().unwrap();
         let (done, mut answer) = tokio::sync::oneshot::channel();
         let clock = call.clock;

@@ -68,7 +68,10 @@ impl Shard {
 
     /// Reads missing bodies of the first outcomes in one go, at least of the first one: a trip to another thread costs
     /// more than a read. The bound keeps large ones from being in memory together.
-    pub(crate) async fn read_ahead(&self, mut outcomes: VecDeque<Outcome>) -> Result<VecDeque<Outcome>, Fault> {
+    pub(crate) async fn read_ahead(
+        &self,
+        mut outcomes: VecDeque<Outcome>,
+    ) -> Result<VecDeque<Outcome>, Fault> {
         let store = self.bodies();
         let read = tokio::task::spawn_blocking(move || {
             let mut bytes = 0;

@@ -1,10 +1,11 @@
 //! The real binary on a folder of the test's choosing, and a client that is only a socket: tests of crashes, faults and
 //! hostile input need both to misbehave in ways that a proper client would not.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::print_stderr,
     clippy::indexing_slicing,
     reason = "a test may fail by panicking"
 )]

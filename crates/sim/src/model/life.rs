@@ -348,7 +348,10 @@ impl Tenant {
                     return Answer::Stopped(Some(refusal));
                 }
                 if jids.iter().take(at).any(|earlier| earlier == jid) {
-                    return Answer::Stopped(Some(Refusal::NotRunning { jid: jid.clone(), state: State::Stalled }));
+                    return Answer::Stopped(Some(Refusal::NotRunning {
+                        jid: jid.clone(),
+                        state: State::Stalled,
+                    }));
                 }
             }
         }

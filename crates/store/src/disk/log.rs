@@ -17,7 +17,7 @@ use crate::{Batch, Fault};
 /// Zeros written ahead of the frames. A reserved block that has not been written yet makes its first sync write the
 /// inode too, which costs as much as the data: a small frame is to land on blocks that have been written. A large one
 /// does not: its own bytes cost more, and the zeros would double them.
-const ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 /// The largest frame that zeros are written for.
 const SMALL_FRAME_BYTES: usize = ZEROS.len() / 8;
 
