@@ -9,6 +9,8 @@ mod clock;
 mod config;
 mod dialect;
 mod doctor;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod http;
 mod resp;
 #[cfg(test)]

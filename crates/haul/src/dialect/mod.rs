@@ -20,6 +20,8 @@ pub(crate) mod qless;
 pub(crate) mod refusal;
 pub(crate) mod scripts;
 pub(crate) mod shape;
+#[cfg(test)]
+mod tests;
 
 use bytes::Bytes;
 use haul_client::resp::Frame;

@@ -20,6 +20,8 @@ mod tags;
 mod throttles;
 
 use names::Op;
+#[cfg(test)]
+pub(crate) use names::all as all_names;
 
 /// What a reader answers: the command, whose errors it has, and how its answer is written.
 type Read = Result<(Command, Verb, Shape), Bad>;

@@ -17,3 +17,5 @@ mod session;
 pub(crate) use hub::Hub;
 pub(crate) use listen::{Listener, serve};
 pub(crate) use server::{Limits, Server};
+#[cfg(feature = "fuzzing")]
+pub(crate) use session::{Session, Step};

@@ -278,6 +278,11 @@ impl Core {
         Ok(size)
     }
 
+    /// Requests of the open round.
+    pub(crate) fn open_requests(&self) -> usize {
+        self.open.len()
+    }
+
     /// After a fault: everything unanswered gets it; the store is handed back to be closed or opened again.
     pub(crate) fn abandon(mut self, fault: &Fault) -> (Box<dyn Store>, Waiters) {
         for open in self.open.drain(..) {

@@ -8,6 +8,8 @@
 
 mod core;
 mod handle;
+#[cfg(test)]
+mod tests;
 mod thread;
 mod waiters;
 

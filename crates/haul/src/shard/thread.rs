@@ -31,6 +31,8 @@ impl Default for Settings {
 
 /// How often to look at the world without being asked: stop requests, a full disk.
 const IDLE_TICK: Duration = Duration::from_millis(250);
+/// Rounds of one request each after a round that was too large.
+const CAREFUL_ROUNDS: usize = 1000;
 /// Between attempts to open a store that failed.
 const REOPEN_PAUSE: Duration = Duration::from_millis(500);
 
@@ -68,7 +70,7 @@ pub(crate) fn start(
     };
     let bodies = shard.bodies.clone();
     let (counters, stopping) = (shard.counters.clone(), shard.stopping.clone());
-    let body = Loop { arrived, open, settings, publish, bodies, counters, stopping };
+    let body = Loop { arrived, open, settings, publish, bodies, counters, stopping, careful_rounds: 0 };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
     Ok((shard, thread))
 }
@@ -81,6 +83,8 @@ struct Loop {
     bodies: Arc<RwLock<Arc<dyn Bodies>>>,
     counters: Arc<Counters>,
     stopping: Arc<AtomicBool>,
+    /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
+    careful_rounds: usize,
 }
 
 impl Loop {
@@ -100,7 +104,11 @@ impl Loop {
             core.wake(clock);
             let before = clock::instant();
             match core.finish(&mut *self.publish) {
-                Ok(size) => self.count(size, before.elapsed()),
+                Ok(size) => {
+                    self.count(size, before.elapsed());
+                    self.counters.jobs.store(core.engine().jobs(), Ordering::Relaxed);
+                    self.counters.waiting.store(core.waiting(), Ordering::Relaxed);
+                }
                 Err(fault) => core = self.recover(core, &fault)?,
             }
             if clock - last_look > IDLE_TICK.as_secs_f64() {
@@ -128,14 +136,16 @@ impl Loop {
     }
 
     /// Applies what has arrived, within the bounds of a round.
-    fn gather(&self, core: &mut Core, first: Request, clock: f64) {
+    fn gather(&mut self, core: &mut Core, first: Request, clock: f64) {
         let (mut calls, mut bytes) = (0, 0);
+        let careful = self.careful_rounds > 0;
+        self.careful_rounds = self.careful_rounds.saturating_sub(1);
         let mut next = Some(first);
         while let Some(request) = next {
             calls += request.calls.len();
             bytes += request.calls.iter().map(weight).sum::<usize>();
             core.apply(request, clock);
-            if calls >= self.settings.round_calls_max || bytes >= self.settings.round_bytes_max {
+            if careful || calls >= self.settings.round_calls_max || bytes >= self.settings.round_bytes_max {
                 break;
             }
             next = self.arrived.try_recv().ok();
@@ -178,7 +188,14 @@ impl Loop {
     fn recover(&mut self, core: Core, fault: &Fault) -> Result<Core, Fault> {
         self.counters.faults.fetch_add(1, Ordering::Relaxed);
         tracing::error!(%fault, "a round could not be made durable: the state is loaded again from the store");
-        let (mut store, waiters) = core.abandon(fault);
+        let told = match fault {
+            Fault::TooLarge { .. } if core.open_requests() > 1 => {
+                self.careful_rounds = CAREFUL_ROUNDS;
+                Fault::Retry { what: "another request of the same round was too large".to_owned() }
+            }
+            fault => fault.clone(),
+        };
+        let (mut store, waiters) = core.abandon(&told);
         let full = matches!(fault, Fault::Full { .. } | Fault::TooLarge { .. }).then(|| fault.clone());
         loop {
             if full.is_none() {

@@ -198,6 +198,14 @@ const REQLESS: &[(&str, Op)] = &[
     ("workers.counts", Op::AllWorkers),
 ];
 
+/// All names of a script.
+#[cfg(test)]
+pub(crate) fn all(script: Script) -> Vec<&'static str> {
+    let known = [QLESS, REQLESS, THROTTLES].concat();
+    let own = known.into_iter().filter(|(name, _)| find(script, name.as_bytes()).is_some());
+    own.map(|(name, _)| name).collect()
+}
+
 /// The command of that name in that script. Names are case-sensitive.
 pub(super) fn find(script: Script, name: &[u8]) -> Option<Op> {
     let tables: &[&[(&str, Op)]] = match script {

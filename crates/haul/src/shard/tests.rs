@@ -1,0 +1,262 @@
+//! A shard whose disk fills up, fails, or loses its answer: what was acknowledged stays, what was not is told so, the
+//! memory equals the store, and who waits goes on waiting.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use haul_client::resp::Frame;
+use haul_engine::{Event, Name};
+use haul_store::{Fault, Inject, MemoryDisk, Store};
+use tokio::sync::oneshot;
+
+use super::core::Request;
+use super::*;
+use crate::dialect::{DataLimits, Env, ErrorFormat, Plan, Render, native};
+
+/// Room for what a probe and the tests write; far more than a test waits for.
+const PATIENCE_TURNS: usize = 5000;
+
+struct Nobody;
+
+impl Publish for Nobody {
+    fn publish(&mut self, _: &Name, _: Vec<Event>) {}
+}
+
+fn plan(line: &str) -> Plan {
+    let env = Env {
+        tenant: Name::new(b""),
+        clock: crate::clock::now(),
+        limits: DataLimits::default(),
+        lua_data: false,
+        error_format: ErrorFormat::Clean,
+    };
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    native::read(words[0], &words[1..], &env).unwrap()
+}
+
+/// A running shard on a disk that does as it is told.
+struct Rig {
+    disk: MemoryDisk,
+    shard: Shard,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let disk = MemoryDisk::new();
+        let core = Core::load(Box::new(disk.open())).unwrap();
+        let opened = disk.clone();
+        let open: OpenStore = Box::new(move || Ok(Box::new(opened.open()) as Box<dyn Store>));
+        let (shard, _) = start(core, open, Settings::default(), Box::new(Nobody)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Rig { disk, shard, runtime }
+    }
+
+    fn say(&self, line: &str) -> Result<Frame, Fault> {
+        let Plan { call, render, .. } = plan(line);
+        self.runtime.block_on(async {
+            let outcome = self.shard.ask(vec![call], Vec::new()).await.unwrap().outcomes.unwrap().pop().unwrap();
+            finish(&self.shard, render, outcome).await
+        })
+    }
+
+    /// Sends a pop that waits. It is parked when this returns: what is said next is behind it.
+    fn block(&self, line: &str) -> impl Future<Output = Result<Frame, Fault>> + use<> {
+        let Plan { call, render, wait } = plan(line);
+        let (shard, answer) = (self.shard.clone(), self.shard.wait(call, wait.unwrap()));
+        self.say("LENGTH nothing").unwrap();
+        async move {
+            let outcome = answer.await.unwrap().outcomes.unwrap().pop().unwrap();
+            finish(&shard, render, outcome).await
+        }
+    }
+
+    /// Says it until it is taken; every refusal on the way must be `FULL`.
+    fn insist(&self, line: &str) {
+        for _ in 0..PATIENCE_TURNS {
+            match self.say(line) {
+                Ok(_) => return,
+                Err(fault) => assert!(matches!(fault, Fault::Full { .. }), "{fault}"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        panic!("the disk stays full");
+    }
+}
+
+async fn finish(shard: &Shard, render: Render, outcome: Outcome) -> Result<Frame, Fault> {
+    shard.texts(outcome).await.map(|(reply, texts)| render.frame(reply, &texts))
+}
+
+fn bulk(text: &str) -> Result<Frame, Fault> {
+    Ok(Frame::bulk(text.to_owned()))
+}
+
+fn shows(answer: &Result<Frame, Fault>, part: &str) -> bool {
+    format!("{answer:?}").replace('\\', "").contains(part)
+}
+
+#[test]
+fn a_full_disk_refuses_writes_serves_reads_and_takes_writes_again_when_it_has_room() {
+    let rig = Rig::new();
+    let long = format!("\"{}\"", "d".repeat(5000));
+    assert_eq!(rig.say(&format!("PUT q k {long} JID j1")), bulk("j1"));
+    let kept = rig.disk.records();
+    // One for the put below, two for the shard's own looks whether there is room again.
+    (0..3).for_each(|_| rig.disk.inject(Inject::Full));
+
+    assert!(matches!(rig.say("PUT q k 2 JID j2"), Err(Fault::Full { .. })));
+    for line in ["PUT q k 3 JID j3", "POP w QUEUES q", "CANCEL j1", "CONFIG SET heartbeat 5", "TAG j1 t"] {
+        assert!(matches!(rig.say(line), Err(Fault::Full { .. })), "{line}");
+    }
+    assert!(shows(&rig.say("GET j1"), &long));
+    assert_eq!(rig.say("GET j2"), Ok(Frame::Nil));
+    assert!(shows(&rig.say("QUEUES q"), "\"waiting\":1,\"running\":0"));
+    assert_eq!(rig.say("JOBS waiting QUEUE q"), Ok(Frame::Array(vec![Frame::bulk("j1")])));
+    assert!(shows(&rig.say("PEEK q"), &long));
+    assert_eq!(rig.disk.records(), kept);
+
+    rig.insist("PUT q k 4 JID j4");
+    assert!(shows(&rig.say("QUEUES q"), "\"waiting\":2,\"running\":0"));
+    assert!(shows(&rig.say("GET j1"), &long));
+}
+
+#[test]
+fn a_blocked_pop_outlasts_a_full_disk() {
+    let rig = Rig::new();
+    let blocked = rig.block("POP w WAIT 60 QUEUES q");
+    rig.disk.inject(Inject::Full);
+    rig.disk.inject(Inject::Full);
+    assert!(matches!(rig.say("PUT other k 1"), Err(Fault::Full { .. })));
+    rig.insist("PUT q k 1 JID j");
+    assert!(shows(&rig.runtime.block_on(blocked), "\"jid\":\"j\""));
+}
+
+#[test]
+fn a_sync_that_fails_is_told_as_try_again_and_the_next_command_is_served() {
+    for inject in [Inject::Fail, Inject::Lose { kept: false }, Inject::Lose { kept: true }] {
+        let rig = Rig::new();
+        assert_eq!(rig.say("PUT q k 1 JID before"), bulk("before"));
+        let blocked = rig.block("POP w WAIT 60 QUEUES later");
+        rig.disk.inject(inject);
+        assert!(matches!(rig.say("PUT q k 1 JID lost"), Err(Fault::Retry { .. })), "{inject:?}");
+        // The memory is what the store has, whichever that is.
+        let there = rig.say("GET lost").unwrap() != Frame::Nil;
+        assert_eq!(there, inject == Inject::Lose { kept: true });
+        assert!(shows(&rig.say("GET before"), "\"state\":\"waiting\""));
+        assert_eq!(rig.say("PUT later k 1 JID next"), bulk("next"));
+        assert!(shows(&rig.runtime.block_on(blocked), "\"jid\":\"next\""));
+        assert!(shows(&rig.say("GET next"), "\"state\":\"running\""));
+    }
+}
+
+#[test]
+fn who_has_left_a_blocked_pop_gets_no_job() {
+    let rig = Rig::new();
+    drop(rig.block("POP dead WAIT 60 QUEUES q"));
+    assert_eq!(rig.say("PUT q k 1 JID j"), bulk("j"));
+    assert!(shows(&rig.say("GET j"), "\"state\":\"waiting\""));
+    // Left before the shard came to look at it.
+    let mut core = Core::load(Box::new(rig.disk.open())).unwrap();
+    let Plan { call, wait, .. } = plan("POP dead WAIT 60 QUEUES q");
+    let (done, answer) = oneshot::channel();
+    drop(answer);
+    core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done }, 0.0);
+    assert!(core.finish(&mut Nobody).unwrap().is_none());
+    assert_eq!(core.waiting(), 0);
+}
+
+#[test]
+fn blocked_pops_of_clients_that_left_are_swept() {
+    let disk = MemoryDisk::new();
+    let mut core = Core::load(Box::new(disk.open())).unwrap();
+    let mut answers = Vec::new();
+    for _ in 0..10 {
+        let Plan { call, wait, .. } = plan("POP w WAIT 60 QUEUES a b");
+        let (done, answer) = oneshot::channel();
+        core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done }, 0.0);
+        answers.push(answer);
+    }
+    assert_eq!(core.waiting(), 10);
+    answers.truncate(3);
+    core.sweep();
+    assert_eq!(core.waiting(), 3);
+}
+
+/// Everybody in the round hears of the fault, readers too: what they read was never durable.
+#[test]
+fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
+    for inject in [Inject::Fail, Inject::Full, Inject::Lose { kept: true }, Inject::Lose { kept: false }] {
+        let disk = MemoryDisk::new();
+        let mut core = Core::load(Box::new(disk.open())).unwrap();
+        let apply = |core: &mut Core, line: &str| {
+            let Plan { call, wait, .. } = plan(line);
+            let (done, answer) = oneshot::channel();
+            core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done }, 0.0);
+            answer
+        };
+        let mut waiter = apply(&mut core, "POP w WAIT 60 QUEUES later");
+        let mut answers = ["PUT q k 1 JID j", "GET j", "POP w QUEUES q", "QUEUES"].map(|line| apply(&mut core, line));
+        disk.inject(inject);
+        core.wake(0.0);
+        let fault = core.finish(&mut Nobody).unwrap_err();
+        let before = core.engine().jobs();
+        assert_eq!(before, 1, "in memory it had happened");
+        let (_, waiters) = core.abandon(&fault);
+        for answer in &mut answers {
+            let outcomes = answer.try_recv().unwrap().outcomes.unwrap();
+            assert!(matches!(&outcomes[..], [Outcome::Fault(told)] if *told == fault), "{inject:?}");
+        }
+        assert!(waiter.try_recv().is_err(), "who waits hears nothing");
+
+        let mut core = Core::load(Box::new(disk.open())).unwrap();
+        core.resume(waiters, None, 0.0);
+        assert_eq!(core.engine().jobs(), usize::from(inject == Inject::Lose { kept: true }));
+        assert_eq!(core.engine().audit(), []);
+        let mut put = apply(&mut core, "PUT later k 1 JID next");
+        core.wake(0.0);
+        core.finish(&mut Nobody).unwrap();
+        assert!(put.try_recv().is_ok());
+        let woken = waiter.try_recv().unwrap().outcomes.unwrap();
+        assert!(matches!(&woken[..], [Outcome::Done { .. }]));
+    }
+}
+
+#[test]
+fn under_any_mixture_of_faults_the_acknowledged_is_there_and_the_refused_is_not() {
+    let rig = Rig::new();
+    let mut state = 7_u64;
+    let mut random = move |end: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % end
+    };
+    let (mut there, mut absent) = (Vec::new(), Vec::new());
+    for number in 0..300 {
+        let inject = match random(6) {
+            0 => Inject::Fail,
+            1 => Inject::Lose { kept: true },
+            2 => Inject::Lose { kept: false },
+            3 if number % 50 == 0 => Inject::Full,
+            _ => Inject::Succeed,
+        };
+        rig.disk.inject(inject);
+        let jid = format!("j{number}");
+        let line = format!("PUT q k \"{}\" JID {jid}", "x".repeat(random(3000) as usize));
+        match (rig.say(&line), inject) {
+            (Ok(_), Inject::Succeed) | (Err(Fault::Retry { .. }), Inject::Lose { kept: true }) => there.push(jid),
+            (Err(Fault::Retry { .. }), Inject::Fail | Inject::Lose { kept: false }) => absent.push(jid),
+            (Err(Fault::Full { .. }), Inject::Full) => {
+                absent.push(jid);
+                rig.insist("CONFIG SET option value");
+            }
+            (answer, inject) => panic!("{answer:?} for {inject:?}"),
+        }
+    }
+    let core = Core::load(Box::new(rig.disk.open())).unwrap();
+    assert_eq!(core.engine().jobs(), there.len());
+    assert_eq!(core.engine().audit(), []);
+    let store: Arc<dyn haul_store::Bodies> = core.bodies();
+    for id in core.engine().bodies() {
+        assert!(store.get(&id.key()).unwrap().is_some(), "body {} is missing", id.0);
+    }
+}
