@@ -99,7 +99,8 @@ fn server() -> Option<&'static crate::resp::Server> {
         let open = || Box::new(MemoryDisk::new().open()) as Box<dyn Store>;
         let hub = Hub::new(config.limits.subscriber_bytes_max);
         let core = Core::load(open()).ok()?;
-        let started = shard::start(core, Box::new(move || Ok(open())), Settings::default(), Box::new(hub.clone()));
+        let started =
+            shard::start(core, Box::new(move || Ok(open())), Settings::default(), Box::new(hub.clone()));
         Some(Server::new(&config, started.ok()?.0, hub, 0))
     };
     SERVER.get_or_init(make).as_ref()

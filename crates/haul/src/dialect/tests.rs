@@ -230,18 +230,143 @@ k lrange ql:qp:priorities 0 -1
 
 /// Words that a mutation puts in.
 const WORDS: &[&str] = &[
-    "", " ", "0", "1", "2", "-1", "5", "1.5", "-0", "1e3", "1e308", "-1e308", "1e-308", "9e15", "9007199254740993",
-    "9223372036854775807", "-9223372036854775808", "18446744073709551616", "0x10", "0x", "nan", "inf", "-inf", "+5",
-    "1e400", "j1", "j2", "j3", "none", "q1", "q2", "w1", "w2", "t1", "th", "r1", "r1-1", "group", "all", "ALL", "on",
-    "off", "add", "remove", "get", "top", "track", "untrack", "complete", "running", "stalled", "waiting", "scheduled",
-    "depends", "recurring", "throttled", "failed", "tags", "priority", "retries", "throttles", "backlog", "interval",
-    "data", "queue", "klass", "next", "delay", "cron", "COUNT", "WAIT", "LOCK", "QUEUES", "ROUNDROBIN", "JID", "DEPENDS",
-    "TAG", "THROTTLE", "NX", "ATTEMPT", "NEXT", "RESULT", "DATA", "DELAY", "GROUP", "MESSAGE", "OFFSET", "TTL", "LIMIT",
-    "MATCH", "EX", "PX", "WITHSCORES", "{}", "[]", "null", "false", "true", "\"\"", "[1]", "[null]", "[\"j1\",\"j1\"]",
-    "[\"t1\",1,1.5]", "{\"a\":[[{}]]}", "{\"a\":", "[1,]", "\"\\ud800\"", "\"\\u0000\"", "[1e400]", "[[[[[[[[[[]]]]]]]]]]",
-    "heartbeat", "grace-period", "jobs-history", "jobs-history-count", "max-job-history", "max-pop-retry",
-    "max-worker-age", "q1-heartbeat", "q1-max-concurrency", "application", "ql:j:j1", "ql:q:q1", "ql:q:q1-work", "ql:", "(1",
-    "[1", "+inf", "*", "?", "[", "[^", "\\", "ql:f:group", "ql:s:stats:0:q1", "ql:t:t1", "ql:th:th", "ql:r:r1",
+    "",
+    " ",
+    "0",
+    "1",
+    "2",
+    "-1",
+    "5",
+    "1.5",
+    "-0",
+    "1e3",
+    "1e308",
+    "-1e308",
+    "1e-308",
+    "9e15",
+    "9007199254740993",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "18446744073709551616",
+    "0x10",
+    "0x",
+    "nan",
+    "inf",
+    "-inf",
+    "+5",
+    "1e400",
+    "j1",
+    "j2",
+    "j3",
+    "none",
+    "q1",
+    "q2",
+    "w1",
+    "w2",
+    "t1",
+    "th",
+    "r1",
+    "r1-1",
+    "group",
+    "all",
+    "ALL",
+    "on",
+    "off",
+    "add",
+    "remove",
+    "get",
+    "top",
+    "track",
+    "untrack",
+    "complete",
+    "running",
+    "stalled",
+    "waiting",
+    "scheduled",
+    "depends",
+    "recurring",
+    "throttled",
+    "failed",
+    "tags",
+    "priority",
+    "retries",
+    "throttles",
+    "backlog",
+    "interval",
+    "data",
+    "queue",
+    "klass",
+    "next",
+    "delay",
+    "cron",
+    "COUNT",
+    "WAIT",
+    "LOCK",
+    "QUEUES",
+    "ROUNDROBIN",
+    "JID",
+    "DEPENDS",
+    "TAG",
+    "THROTTLE",
+    "NX",
+    "ATTEMPT",
+    "NEXT",
+    "RESULT",
+    "DATA",
+    "DELAY",
+    "GROUP",
+    "MESSAGE",
+    "OFFSET",
+    "TTL",
+    "LIMIT",
+    "MATCH",
+    "EX",
+    "PX",
+    "WITHSCORES",
+    "{}",
+    "[]",
+    "null",
+    "false",
+    "true",
+    "\"\"",
+    "[1]",
+    "[null]",
+    "[\"j1\",\"j1\"]",
+    "[\"t1\",1,1.5]",
+    "{\"a\":[[{}]]}",
+    "{\"a\":",
+    "[1,]",
+    "\"\\ud800\"",
+    "\"\\u0000\"",
+    "[1e400]",
+    "[[[[[[[[[[]]]]]]]]]]",
+    "heartbeat",
+    "grace-period",
+    "jobs-history",
+    "jobs-history-count",
+    "max-job-history",
+    "max-pop-retry",
+    "max-worker-age",
+    "q1-heartbeat",
+    "q1-max-concurrency",
+    "application",
+    "ql:j:j1",
+    "ql:q:q1",
+    "ql:q:q1-work",
+    "ql:",
+    "(1",
+    "[1",
+    "+inf",
+    "*",
+    "?",
+    "[",
+    "[^",
+    "\\",
+    "ql:f:group",
+    "ql:s:stats:0:q1",
+    "ql:t:t1",
+    "ql:th:th",
+    "ql:r:r1",
 ];
 
 #[derive(Clone, Debug)]
@@ -354,13 +479,14 @@ fn the_requests_that_mutations_start_from_work() {
             refused.push(format!("{line}: {complaint}"));
         }
     }
-    assert!(refused.len() <= 4, "{} requests are not understood:\n{}", refused.len(), refused.join("\n"));
+    assert!(refused.is_empty(), "{} requests are not understood:\n{}", refused.len(), refused.join("\n"));
 }
 
 #[test]
 fn every_command_name_meets_every_number_of_arguments() {
     let scripts = [Script::Qless, Script::QlessEarly, Script::QlessThrottles, Script::Reqless];
-    for (script, word) in scripts.into_iter().flat_map(|script| WORDS.iter().map(move |word| (script, word))) {
+    for (script, word) in scripts.into_iter().flat_map(|script| WORDS.iter().map(move |word| (script, word)))
+    {
         for name in qless::all_names(script) {
             let mut bench = Bench::default();
             for count in 0..10 {
@@ -374,8 +500,13 @@ fn every_command_name_meets_every_number_of_arguments() {
     }
 }
 
+/// Few enough for every run of the tests; `PROPTEST_CASES=1000000` looks further.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_sequence_of_requests_panics_or_breaks_an_invariant(

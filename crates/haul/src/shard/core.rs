@@ -62,7 +62,9 @@ pub(crate) struct Core {
     recent: Recent,
     waiters: Waiters,
     /// The disk was full at the last commit: only looks are served until a probe succeeds.
-    full: Option<Fault>,
+    full: Option<Full>,
+    /// What the last round that changed anything wrote, or tried to.
+    round_bytes: usize,
     open: Vec<Open>,
     events: Vec<(Name, Vec<Event>)>,
 }
@@ -88,6 +90,7 @@ impl Core {
             recent: Recent::default(),
             waiters: Waiters::default(),
             full: None,
+            round_bytes: 0,
             open: Vec::new(),
             events: Vec::new(),
         })
@@ -133,10 +136,10 @@ impl Core {
         if request.wait.is_some() && request.done.is_closed() {
             return;
         }
-        if let Some(fault) =
+        if let Some(full) =
             self.full.clone().filter(|_| request.calls.iter().any(|call| !call.command.is_look()))
         {
-            let outcomes = request.calls.iter().map(|_| Outcome::Fault(fault.clone())).collect();
+            let outcomes = request.calls.iter().map(|_| Outcome::Fault(full.fault.clone())).collect();
             self.open.push(Open { done: request.done, outcomes: Some(outcomes) });
             return;
         }
@@ -274,8 +277,14 @@ impl Core {
             batch.put(Space::Body, Bytes::copy_from_slice(&id.key()), bytes);
         }
         let size = RoundSize { records: batch.len(), bytes: batch.bytes() };
+        self.round_bytes = size.bytes;
         self.store.commit(batch)?;
         Ok(size)
+    }
+
+    /// What the round at hand would have written.
+    pub(crate) fn round_bytes(&self) -> usize {
+        self.round_bytes
     }
 
     /// Requests of the open round.
@@ -294,7 +303,7 @@ impl Core {
     }
 
     /// Goes on after a fault: who waited waits on; with a full disk only looks are served.
-    pub(crate) fn resume(&mut self, waiters: Waiters, full: Option<Fault>, clock: f64) {
+    pub(crate) fn resume(&mut self, waiters: Waiters, full: Option<Full>, clock: f64) {
         self.waiters = waiters;
         self.full = full;
         self.waiters.look_at_all(clock);
@@ -302,8 +311,10 @@ impl Core {
 
     /// Whether the disk takes writes again.
     pub(crate) fn probe(&mut self, clock: f64) -> Result<bool, Fault> {
+        let bytes = self.full.as_ref().map_or(0, |full| full.bytes.min(PROBE_BYTES_MAX));
+        let key = Bytes::from(vec![0_u8; PROBE_KEY_BYTES]);
         let mut batch = Batch::default();
-        batch.delete(Space::Header, vec![0_u8; PROBE_KEY_BYTES]);
+        (0..=bytes / PROBE_KEY_BYTES).for_each(|_| batch.delete(Space::Header, key.clone()));
         match self.store.commit(batch) {
             Ok(()) => {
                 self.full = None;
@@ -316,8 +327,19 @@ impl Core {
     }
 }
 
-/// A probe writes about as much as a small round: a disk with room for less is still full.
+/// A probe writes about as much as the round that found no room: a disk with room for less is still full, and each
+/// time that turns out too late the state is loaded again.
 const PROBE_KEY_BYTES: usize = 4096;
+/// The most a probe writes.
+const PROBE_BYTES_MAX: usize = 16 << 20;
+
+/// A disk found full.
+#[derive(Clone)]
+pub(crate) struct Full {
+    pub(crate) fault: Fault,
+    /// What the round that found it full would have written.
+    pub(crate) bytes: usize,
+}
 
 /// How much a round changed.
 #[derive(Clone, Copy, Debug)]

@@ -55,7 +55,8 @@ impl Rig {
     fn say(&self, line: &str) -> Result<Frame, Fault> {
         let Plan { call, render, .. } = plan(line);
         self.runtime.block_on(async {
-            let outcome = self.shard.ask(vec![call], Vec::new()).await.unwrap().outcomes.unwrap().pop().unwrap();
+            let outcome =
+                self.shard.ask(vec![call], Vec::new()).await.unwrap().outcomes.unwrap().pop().unwrap();
             finish(&self.shard, render, outcome).await
         })
     }
@@ -196,7 +197,8 @@ fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
             answer
         };
         let mut waiter = apply(&mut core, "POP w WAIT 60 QUEUES later");
-        let mut answers = ["PUT q k 1 JID j", "GET j", "POP w QUEUES q", "QUEUES"].map(|line| apply(&mut core, line));
+        let mut answers =
+            ["PUT q k 1 JID j", "GET j", "POP w QUEUES q", "QUEUES"].map(|line| apply(&mut core, line));
         disk.inject(inject);
         core.wake(0.0);
         let fault = core.finish(&mut Nobody).unwrap_err();
@@ -243,7 +245,9 @@ fn under_any_mixture_of_faults_the_acknowledged_is_there_and_the_refused_is_not(
         let jid = format!("j{number}");
         let line = format!("PUT q k \"{}\" JID {jid}", "x".repeat(random(3000) as usize));
         match (rig.say(&line), inject) {
-            (Ok(_), Inject::Succeed) | (Err(Fault::Retry { .. }), Inject::Lose { kept: true }) => there.push(jid),
+            (Ok(_), Inject::Succeed) | (Err(Fault::Retry { .. }), Inject::Lose { kept: true }) => {
+                there.push(jid)
+            }
             (Err(Fault::Retry { .. }), Inject::Fail | Inject::Lose { kept: false }) => absent.push(jid),
             (Err(Fault::Full { .. }), Inject::Full) => {
                 absent.push(jid);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haul_store::{Bodies, Fault, Store};
 
-use super::core::{Core, Publish, Request};
+use super::core::{Core, Full, Publish, Request};
 use super::handle::Shard;
 use crate::clock;
 
@@ -195,10 +195,13 @@ impl Loop {
             }
             fault => fault.clone(),
         };
+        let full = matches!(fault, Fault::Full { .. })
+            .then(|| Full { fault: fault.clone(), bytes: core.round_bytes() });
         let (mut store, waiters) = core.abandon(&told);
-        let full = matches!(fault, Fault::Full { .. } | Fault::TooLarge { .. }).then(|| fault.clone());
+        // After these the store is as it was before the round.
+        let usable = matches!(fault, Fault::Full { .. } | Fault::TooLarge { .. });
         loop {
-            if full.is_none() {
+            if !usable {
                 drop(store);
                 store = self.reopen()?;
             }
@@ -207,7 +210,6 @@ impl Loop {
                     if let Ok(mut bodies) = self.bodies.write() {
                         *bodies = core.bodies();
                     }
-                    let full = full.filter(|fault| matches!(fault, Fault::Full { .. }));
                     core.resume(waiters, full, clock::now());
                     return Ok(core);
                 }

@@ -264,7 +264,7 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
 pub(crate) fn error_text(frame: &Frame) -> String {
     match frame {
         Frame::Error(text) => text.clone(),
-        other => panic!("not an error: {other:?}"),
+        other => panic!("not an error: {:.200}", format!("{other:?}")),
     }
 }
 
