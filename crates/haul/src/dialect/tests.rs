@@ -122,7 +122,7 @@ q config.unset 28 grace-period
 q get 29 j1
 q multiget 29 j1 j2 j1
 e put 10 q1 j1 k {} 0 tags ["t1"]
-e recur 10 on q1 r1 k {} interval 5 0
+e recur 10 q1 r1 k {} interval 5 0
 e complete 11 j1 w1 q1 {}
 t put 10 w1 q1 j1 k {} 0 throttles ["th"]
 t throttle.set 10 th 1 5
