@@ -197,21 +197,7 @@ fn a_child_that_replaces_a_running_job_lets_those_behind_it_go_on() {
     // A definition made anew counts its children from 1 again. The old child's lock went with it, and nobody was told.
     let mut engine = Engine::default();
     ok(&mut engine, 0.0, limit("t", 1.0));
-    let recur = || {
-        Command::Recur(Box::new(RecurPut {
-            jid: "r".into(),
-            queue: "q".into(),
-            klass: "klass".into(),
-            data: Bytes::from_static(b"{}"),
-            interval: 60.0,
-            offset: 0.0,
-            priority: 0.0,
-            retries: 5.0,
-            backlog: 0.0,
-            tags: Vec::new(),
-            throttles: names(&["t"]),
-        }))
-    };
+    let recur = || recur_every(60.0, &["t"]);
     ok(&mut engine, 1.0, recur());
     assert_eq!(jids(ok(&mut engine, 1.0, pop_for("w", "q", 60.0))), names(&["r-1"]));
     ok(&mut engine, 1.0, put_throttled("j", "other", &["t"]));
@@ -220,4 +206,54 @@ fn a_child_that_replaces_a_running_job_lets_those_behind_it_go_on() {
     ok(&mut engine, 2.0, recur());
     ok(&mut engine, 3.0, Command::Peek { queue: "q".into(), offset: 0, count: 5 });
     assert_eq!(jids(ok(&mut engine, 3.0, pop_for("w", "other", 60.0))), names(&["j"]));
+}
+
+fn recur_every(interval: f64, throttles: &[&str]) -> Command {
+    Command::Recur(Box::new(RecurPut {
+        jid: "r".into(),
+        queue: "q".into(),
+        klass: "klass".into(),
+        data: Bytes::from_static(b"{}"),
+        interval,
+        offset: 0.0,
+        priority: 0.0,
+        retries: 5.0,
+        backlog: 0.0,
+        tags: Vec::new(),
+        throttles: names(throttles),
+    }))
+}
+
+#[test]
+fn a_pop_or_peek_makes_a_bounded_number_of_children() {
+    // A definition with a tiny interval is due without number, and qless's pop and peek take any count: the call never
+    // came back.
+    const CHILDREN_MAX: usize = 10_000;
+    let mut engine = Engine::default();
+    ok(&mut engine, 1e9, recur_every(1e-9, &[]));
+    let count = 1 << 50;
+    assert_eq!(
+        jids(ok(&mut engine, 2e9, Command::Peek { queue: "q".into(), offset: count, count })).len(),
+        0
+    );
+    assert_eq!(engine.jobs(), CHILDREN_MAX);
+    let pop = || {
+        let (worker, queues) = ("w".into(), names(&["q"]));
+        Command::Pop(Pop { worker, queues, round_robin: false, count, lock: Lock::Option })
+    };
+    assert_eq!(jids(ok(&mut engine, 2e9, pop())).len(), 2 * CHILDREN_MAX);
+    assert_eq!(engine.audit(), []);
+}
+
+#[test]
+fn tags_by_the_hundred_thousand_are_taken_on_and_off() {
+    // Each was compared with all the others, for minutes.
+    let mut engine = Engine::default();
+    ok(&mut engine, 1.0, put_throttled("j", "q", &[]));
+    let many: Vec<Name> = (0..100_000).map(|number| Name::from(format!("t{number}"))).collect();
+    let twice = [many.clone(), many.clone()].concat();
+    assert_eq!(jids(ok(&mut engine, 2.0, Command::Tag { jid: "j".into(), tags: twice })), many);
+    assert_eq!(engine.audit(), []);
+    assert_eq!(jids(ok(&mut engine, 3.0, Command::Untag { jid: "j".into(), tags: many })), []);
+    assert_eq!(engine.audit(), []);
 }

@@ -195,3 +195,35 @@ impl Publish for Hub {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_subscriber_may_have_bytes_max_waiting_and_not_one_more() {
+        let (tenant, channel) = (Name::new(b""), Bytes::from_static(b"news"));
+        let message =
+            Message { pattern: None, channel: channel.clone(), payload: Bytes::from_static(b"12345678") };
+        let hub = Hub::new(2 * message.bytes());
+        let (mut slow, mut quick) = (hub.join(), hub.join());
+        hub.subscribe(slow.id, &tenant, &channel, false);
+        hub.subscribe(quick.id, &tenant, &channel, false);
+        for _ in 0..2 {
+            assert_eq!(hub.publish(&tenant, &channel, &message.payload), 2);
+            assert!(quick.ready().is_some());
+        }
+        // What was read makes room again.
+        assert!(slow.ready().is_some());
+        assert_eq!(hub.publish(&tenant, &channel, &message.payload), 2);
+        assert!(quick.ready().is_some());
+        assert_eq!(
+            hub.publish(&tenant, &channel, &Bytes::new()),
+            2,
+            "the one that is too much is still counted"
+        );
+        slow.cut_off().await;
+        assert_eq!(hub.publish(&tenant, &channel, &message.payload), 1);
+        assert!(quick.ready().is_some());
+    }
+}
