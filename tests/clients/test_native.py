@@ -66,7 +66,7 @@ def test_put_and_get(haul, get):
     history = job.pop("history")
     assert job == {
         "jid": "j", "klass": "email", "queue": "mail", "state": "waiting", "data": {"to": "a@b.c"}, "result": None,
-        "priority": 3, "retries": 2, "remaining": 2, "attempt": 0, "worker": None, "expires": None,
+        "priority": 3, "retries": 2, "remaining": 2, "attempt": 0, "worker": None, "expires": None, "due": None,
         "tags": ["x", "y"], "tracked": False, "failure": None, "dependencies": [], "dependents": [],
         "throttles": job["throttles"], "spawned_from": None}
     assert len(history) == 1

@@ -1,6 +1,8 @@
 //! The invariants of the state, checked: a job is in exactly one place, counts equal scans, links go both ways.
 //! For `haul doctor` and the simulator; never on a hot path.
 
+use hashbrown::{HashMap, HashSet};
+
 use crate::engine::Engine;
 use crate::job::{Job, Place, State};
 use crate::score::Score;
@@ -130,19 +132,31 @@ fn audit_indexes(tenant: &Tenant, said: &mut Vec<String>) {
             }
         }
     }
-    for (name, tag) in &tenant.indexes.tags {
-        for (_, jid) in &tag.jobs {
-            if !tenant.jobs.get(jid).is_some_and(|job| job.tags().iter().any(|tagged| tagged.tag == *name)) {
-                said.push(format!("tag {name} lists job {jid}, which does not carry it"));
-            }
-        }
-    }
+    audit_tags(tenant, said);
     for (id, throttle) in &tenant.indexes.throttles {
         for (at, jid) in &throttle.pending {
             let pending = tenant.jobs.get(jid).and_then(|job| job.more.as_deref()?.pending.clone());
             if pending != Some((id.clone(), at.get())) {
                 said.push(format!("throttle {id} lists job {jid} as waiting, which does not wait for it"));
             }
+        }
+    }
+}
+
+/// Tags of one job beyond which they are looked up and not searched.
+const TAGS_SEARCHED_MAX: usize = 32;
+
+fn audit_tags(tenant: &Tenant, said: &mut Vec<String>) {
+    let tags = |job: &'_ Job| job.tags().iter().map(|tagged| tagged.tag.clone()).collect::<HashSet<Name>>();
+    let loaded = tenant.jobs.iter().filter(|(_, job)| job.tags().len() > TAGS_SEARCHED_MAX);
+    let loaded: HashMap<&Name, HashSet<Name>> = loaded.map(|(jid, job)| (jid, tags(job))).collect();
+    let carries = |jid: &Name, name: &Name| match loaded.get(jid) {
+        Some(tags) => tags.contains(name),
+        None => tenant.jobs.get(jid).is_some_and(|job| job.tags().iter().any(|tagged| tagged.tag == *name)),
+    };
+    for (name, tag) in &tenant.indexes.tags {
+        for (_, jid) in tag.jobs.iter().filter(|(_, jid)| !carries(jid, name)) {
+            said.push(format!("tag {name} lists job {jid}, which does not carry it"));
         }
     }
 }

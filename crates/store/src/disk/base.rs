@@ -54,7 +54,9 @@ impl Base {
         let database = Database::builder(path)
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
-            .worker_threads(2)
+            // With more than one, fjall 3.1 keeps its first worker for flushes by letting it send each compaction it is
+            // given back to the queue: while another compacts, it spins and takes a core from the shard.
+            .worker_threads(1)
             .open()
             .map_err(fault)?;
         let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
