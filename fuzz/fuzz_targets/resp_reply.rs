@@ -6,7 +6,13 @@ use haul_client::resp::{Decoder, Frame, Limits, Protocol, decode};
 use libfuzzer_sys::fuzz_target;
 
 fn limits() -> Limits {
-    Limits { arguments_max: 256, argument_bytes_max: 1024, request_bytes_max: 4096, inline_bytes_max: 256, reply_depth_max: 8 }
+    Limits {
+        arguments_max: 256,
+        argument_bytes_max: 1024,
+        request_bytes_max: 4096,
+        inline_bytes_max: 256,
+        reply_depth_max: 8,
+    }
 }
 
 /// The first frame, given one more byte at a time.
@@ -36,7 +42,12 @@ fuzz_target!(|bytes: &[u8]| {
     let pieces = in_pieces(&bytes[..used]).expect("a whole frame is one in pieces, too");
     assert_eq!(written(&frame), written(&pieces));
     let out = written(&frame);
-    let wide = Limits { request_bytes_max: 1 << 20, argument_bytes_max: 1 << 20, inline_bytes_max: 1 << 20, ..limits() };
+    let wide = Limits {
+        request_bytes_max: 1 << 20,
+        argument_bytes_max: 1 << 20,
+        inline_bytes_max: 1 << 20,
+        ..limits()
+    };
     let (again, used) = decode(&out, &wide).expect("what was written can be read").expect("all of it");
     assert_eq!((written(&again), used), (out.clone(), out.len()));
 });

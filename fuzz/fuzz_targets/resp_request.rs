@@ -6,7 +6,13 @@ use haul_client::resp::{Args, Limits, Parse, ProtocolError, parse_request};
 use libfuzzer_sys::fuzz_target;
 
 fn limits() -> Limits {
-    Limits { arguments_max: 64, argument_bytes_max: 512, request_bytes_max: 2048, inline_bytes_max: 128, reply_depth_max: 8 }
+    Limits {
+        arguments_max: 64,
+        argument_bytes_max: 512,
+        request_bytes_max: 2048,
+        inline_bytes_max: 128,
+        reply_depth_max: 8,
+    }
 }
 
 type Requests = Vec<Vec<Vec<u8>>>;
