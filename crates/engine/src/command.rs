@@ -292,6 +292,8 @@ pub struct Put {
     pub throttles: Vec<Name>,
     /// What must hold of the job's existence.
     pub when: PutWhen,
+    /// A W3C trace context to carry to whoever runs it; none keeps what the job has.
+    pub trace: Option<Name>,
 }
 
 /// See [`Put::when`].

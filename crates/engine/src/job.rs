@@ -135,6 +135,9 @@ pub(crate) struct More {
     pub(crate) holds: Vec<Name>,
     /// The throttle it waits for, and since when.
     pub(crate) pending: Option<(Name, f64)>,
+    /// The trace context it was put with. Stored behind the job's own fields (`record.rs`).
+    #[serde(skip)]
+    pub(crate) trace: Option<Name>,
     /// Jobs this one waits for. Stored as edges of their own, so that releasing one costs one small record.
     #[serde(skip)]
     pub(crate) dependencies: BTreeSet<Name>,
@@ -208,6 +211,12 @@ impl Job {
             _ => None,
         });
         std::iter::once(&self.data).chain(message).chain(result).chain(logs).filter_map(Text::body)
+    }
+
+    /// Since when a worker could have taken it: from its order in the work index, where that tells.
+    pub(crate) fn available_since(&self) -> f64 {
+        let entered = (self.priority - self.score) * 1e10;
+        if self.place != Place::Work || !entered.is_finite() || entered <= self.time { self.time } else { entered }
     }
 
     /// The order in the work index: highest first. The double arithmetic is part of the contract: it decides ties.

@@ -7,7 +7,8 @@
 //! A map of the files:
 //!
 //! - `name`, `score`, `text`: the small value types. A [`Text`] is short and in memory, or a body in the store.
-//! - `command`, `reply`, `event`: what goes in and what comes out. Dialects translate to and from these.
+//! - `command`, `reply`, `event`: what goes in and what comes out. Dialects translate to and from these. `notice`: what
+//!   happens in full, for the event stream and for traces, made only while somebody listens.
 //! - `job`, `queue`, `worker`, `tag`, `recur`, `throttle`, `stats`, `config`, `keyspace`: the nouns.
 //! - `verb/`: one file a verb: look up, check everything, change, emit, reply. No check after the first change, so a
 //!   refused command needs no rollback.
@@ -25,6 +26,7 @@ mod event;
 mod job;
 mod keyspace;
 mod name;
+mod notice;
 mod number;
 mod queue;
 mod record;
@@ -47,6 +49,7 @@ pub use event::{Event, TrackedEvent};
 pub use job::{Entry, Failure, Job, Place, State, What};
 pub use keyspace::{KeyAnswer, KeyCommand, Value};
 pub use name::Name;
+pub use notice::{KINDS, Kind, Notice};
 pub use number::parse_number;
 pub use record::{RecordError, describe_key};
 pub use recur::Recur;

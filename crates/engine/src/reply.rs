@@ -99,6 +99,8 @@ pub struct JobView {
     pub dependencies: Vec<Name>,
     /// The queue's own included, last; empty once complete.
     pub throttles: Vec<Name>,
+    /// The trace context it was put with.
+    pub trace: Option<Name>,
 }
 
 impl JobView {

@@ -20,7 +20,7 @@ mod unfail;
 use crate::job::{Job, State};
 use crate::record::Key;
 use crate::tenant::{Cx, Jobs, Tenant};
-use crate::{Command, Name, Refusal, Reply, What};
+use crate::{Command, Kind, Name, Refusal, Reply, What};
 
 /// What every verb answers.
 pub(crate) type Answer = Result<Reply, Refusal>;
@@ -66,7 +66,7 @@ impl Tenant {
             Command::Untrack { jid } => Ok(self.untrack(cx, &jid)),
             Command::Tracked => Ok(self.tracked()),
             Command::Recur(recur) => Ok(self.recur(cx, *recur)),
-            Command::Unrecur { jid } => Ok(self.unrecur(&jid)),
+            Command::Unrecur { jid } => Ok(self.unrecur(cx, &jid)),
             Command::RecurGet { jid } => {
                 Ok(Reply::Recur(self.indexes.recurs.get(&jid).cloned().map(Box::new)))
             }
@@ -124,12 +124,18 @@ impl Tenant {
             self.indexes.leave(cx, job);
             self.indexes.enter(cx, job, crate::job::Place::Work, priority);
         }
+        if let Some(sight) = cx.sight(job) {
+            let text = Name::from(priority.to_string());
+            cx.tell(Some(sight), Kind::Priority, job.state, Some(text));
+        }
         Ok(Reply::Number(priority))
     }
 
     fn log(&mut self, cx: &mut Cx<'_>, jid: &Name, message: Name, data: Option<bytes::Bytes>) -> Answer {
         let job = job_mut(&mut self.jobs, jid)?;
         let data = data.map(|data| cx.keep(data));
+        let sight = cx.sight(job);
+        cx.tell(sight, Kind::Logged, job.state, Some(message.clone()));
         self.indexes.note(cx, job, cx.now, What::Log(Box::new((message, data))));
         Ok(Reply::Done)
     }

@@ -290,6 +290,7 @@ impl<'a> Reader<'a> {
             depends: names("DEPENDS")?,
             throttles: names("THROTTLE")?,
             when: if words.has("NX") { PutWhen::New } else { PutWhen::Always },
+            trace: None,
         };
         Ok((Command::Put(Box::new(put)), Shape::Name))
     }
@@ -332,6 +333,7 @@ impl<'a> Reader<'a> {
             depends: names(job.depends)?,
             throttles: names(job.throttles)?,
             when: if job.nx { PutWhen::New } else { PutWhen::Always },
+            trace: None,
         })
     }
 
@@ -353,6 +355,7 @@ impl<'a> Reader<'a> {
             depends: names("DEPENDS")?,
             throttles: Vec::new(),
             when: PutWhen::Exists,
+            trace: None,
         };
         Ok((Command::Put(Box::new(put)), Shape::Name))
     }
