@@ -89,7 +89,8 @@ pub fn session(input: &[u8]) {
 /// What a session asks about: limits and scripts. Its shard is never called.
 #[cfg(feature = "fuzzing")]
 fn server() -> Option<&'static crate::resp::Server> {
-    use crate::resp::{Hub, Server};
+    use crate::outlets::Outlets;
+    use crate::resp::Server;
     use crate::shard::{self, Core, Settings};
     use haul_store::{MemoryDisk, Store};
 
@@ -97,11 +98,11 @@ fn server() -> Option<&'static crate::resp::Server> {
     let make = || {
         let config = crate::config::Raw::default().resolve(crate::config::Raw::default()).ok()?;
         let open = || Box::new(MemoryDisk::new().open()) as Box<dyn Store>;
-        let hub = Hub::new(config.limits.subscriber_bytes_max);
+        let outlets = Outlets::new(config.limits.subscriber_bytes_max);
         let core = Core::load(open()).ok()?;
         let started =
-            shard::start(core, Box::new(move || Ok(open())), Settings::default(), Box::new(hub.clone()));
-        Some(Server::new(&config, started.ok()?.0, hub, 0))
+            shard::start(core, Box::new(move || Ok(open())), Settings::default(), Box::new(outlets.clone()));
+        Some(Server::new(&config, started.ok()?.0, outlets, 0))
     };
     SERVER.get_or_init(make).as_ref()
 }

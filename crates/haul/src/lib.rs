@@ -4,6 +4,7 @@
 //! server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
 
 mod bench;
+mod bus;
 mod cli;
 mod clock;
 mod config;
@@ -12,6 +13,7 @@ mod doctor;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod http;
+mod outlets;
 mod resp;
 #[cfg(test)]
 mod script_tests;

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::config::{Config, Durability};
-use crate::resp::{Hub, Listener, Server};
+use crate::outlets::Outlets;
+use crate::resp::{Listener, Server};
 use crate::shard::{self, Core, OpenStore, Settings};
 
 /// The store's options that these settings call for.
@@ -66,9 +67,9 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("{} is taken; choose another address with --redis", config.redis))?;
     let http = bind_http(&config).await?;
-    let hub = Hub::new(config.limits.subscriber_bytes_max);
-    let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(hub.clone()))?;
-    let server = Arc::new(Server::new(&config, shard.clone(), hub, redis.address()?.port()));
+    let outlets = Outlets::new(config.limits.subscriber_bytes_max);
+    let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(outlets.clone()))?;
+    let server = Arc::new(Server::new(&config, shard.clone(), outlets, redis.address()?.port()));
     let http_address = match &http {
         Some(listener) => listener.local_addr()?.to_string(),
         None => "off".to_owned(),

@@ -211,7 +211,7 @@ fn push_names(out: &mut Vec<u8>, list: &[Name]) {
 }
 
 /// With all its digits: a time to the microsecond has more than the scripts print.
-fn push_exact(out: &mut Vec<u8>, value: f64) {
+pub(crate) fn push_exact(out: &mut Vec<u8>, value: f64) {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         push_int(out, value as i64);
     } else {

@@ -4,9 +4,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::hub::Hub;
+use crate::bus::Bus;
 use crate::config::Config;
 use crate::dialect::scripts::Scripts;
 use crate::dialect::{DataLimits, ErrorFormat};
+use crate::outlets::Outlets;
 use crate::shard::Shard;
 
 /// Limits of the Redis-protocol side.
@@ -44,6 +46,7 @@ impl Default for Limits {
 pub(crate) struct Server {
     pub(crate) shard: Shard,
     pub(crate) hub: Hub,
+    pub(crate) bus: Bus,
     pub(crate) scripts: Mutex<Scripts>,
     /// The slow log's settings as profilers left them.
     pub(crate) slowlog: Mutex<std::collections::BTreeMap<&'static str, String>>,
@@ -62,13 +65,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(config: &Config, shard: Shard, hub: Hub, port: u16) -> Self {
+    pub(crate) fn new(config: &Config, shard: Shard, outlets: Outlets, port: u16) -> Self {
         let data = std::fs::canonicalize(&config.data).unwrap_or_else(|_| config.data.clone());
         let slowlog =
             [("slowlog-log-slower-than", "10000".to_owned()), ("slowlog-max-len", "128".to_owned())];
         Server {
             shard,
-            hub,
+            hub: outlets.hub,
+            bus: outlets.bus,
             scripts: Mutex::default(),
             slowlog: Mutex::new(slowlog.into()),
             limits: config.limits.clone(),

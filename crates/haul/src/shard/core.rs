@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Refusal, Reply};
+use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Notice, Refusal, Reply};
 use haul_store::{Batch, Bodies, Fault, Pin, Space, Store};
 
 use super::waiters::{Waiter, Waiters};
+use crate::bus::Listeners;
 
 /// Bytes of recently written bodies kept at hand for the pops that follow their puts.
 const RECENT_BYTES_MAX: usize = 32 << 20;
@@ -52,6 +53,14 @@ pub(crate) struct Fetch {
 /// Where events go, once durable.
 pub(crate) trait Publish {
     fn publish(&mut self, tenant: &Name, events: Vec<Event>);
+
+    /// Who wants notices; asked for once.
+    fn listeners(&self) -> Listeners {
+        Listeners::default()
+    }
+
+    /// What happened in full, while anybody wants it.
+    fn notice(&mut self, _tenant: &Name, _notices: Vec<Notice>) {}
 }
 
 /// Engine, store, and what waits.
@@ -67,6 +76,8 @@ pub(crate) struct Core {
     round_bytes: usize,
     open: Vec<Open>,
     events: Vec<(Name, Vec<Event>)>,
+    notices: Vec<(Name, Vec<Notice>)>,
+    listeners: Listeners,
 }
 
 /// A request answered in this round, not yet let out.
@@ -93,7 +104,14 @@ impl Core {
             round_bytes: 0,
             open: Vec::new(),
             events: Vec::new(),
+            notices: Vec::new(),
+            listeners: Listeners::default(),
         })
+    }
+
+    /// Notices are made while anybody of these wants them.
+    pub(crate) fn tell(&mut self, listeners: Listeners) {
+        self.listeners = listeners;
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -162,7 +180,15 @@ impl Core {
         let tenant = call.tenant.clone();
         self.engine.watch(!self.waiters.is_empty());
         self.engine.freeze(self.full.is_some());
+        let listened = self.listeners.any();
+        self.engine.listen(listened);
         let reply = self.engine.apply(call);
+        if listened {
+            let notices = self.engine.take_notices();
+            if !notices.is_empty() {
+                self.notices.push((tenant.clone(), notices));
+            }
+        }
         let events = self.engine.take_events();
         if !events.is_empty() {
             self.events.push((tenant, events));
@@ -252,6 +278,9 @@ impl Core {
         let size = if changes.is_empty() { None } else { Some(self.commit(changes)?) };
         for (tenant, events) in self.events.drain(..) {
             publish.publish(&tenant, events);
+        }
+        for (tenant, notices) in self.notices.drain(..) {
+            publish.notice(&tenant, notices);
         }
         for open in self.open.drain(..) {
             // A client that went away has no use for its answer.

@@ -56,12 +56,13 @@ pub(crate) struct Counters {
 
 /// Starts a shard's thread on a loaded core.
 pub(crate) fn start(
-    core: Core,
+    mut core: Core,
     open: OpenStore,
     settings: Settings,
     publish: Box<dyn Publish + Send>,
 ) -> std::io::Result<(Shard, std::thread::JoinHandle<Result<(), Fault>>)> {
     let (requests, arrived) = std::sync::mpsc::channel();
+    core.tell(publish.listeners());
     let shard = Shard {
         requests,
         bodies: Arc::new(RwLock::new(core.bodies())),
@@ -210,6 +211,7 @@ impl Loop {
                     if let Ok(mut bodies) = self.bodies.write() {
                         *bodies = core.bodies();
                     }
+                    core.tell(self.publish.listeners());
                     core.resume(waiters, full, clock::now());
                     return Ok(core);
                 }

@@ -1,0 +1,35 @@
+//! Where the shard lets out what happened: to subscribers, to event streams and waits, to traces.
+
+use haul_engine::{Event, Name, Notice};
+
+use crate::bus::{Bus, Listeners};
+use crate::clock;
+use crate::resp::Hub;
+use crate::shard::Publish;
+
+/// All of them. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Outlets {
+    pub(crate) hub: Hub,
+    pub(crate) bus: Bus,
+}
+
+impl Outlets {
+    pub(crate) fn new(subscriber_bytes_max: usize) -> Self {
+        Outlets { hub: Hub::new(subscriber_bytes_max), bus: Bus::new(clock::now()) }
+    }
+}
+
+impl Publish for Outlets {
+    fn publish(&mut self, tenant: &Name, events: Vec<Event>) {
+        Publish::publish(&mut self.hub, tenant, events);
+    }
+
+    fn listeners(&self) -> Listeners {
+        self.bus.listeners()
+    }
+
+    fn notice(&mut self, tenant: &Name, notices: Vec<Notice>) {
+        self.bus.notice(tenant, &notices);
+    }
+}
