@@ -133,7 +133,7 @@ fn job_frame(job: &JobView, texts: &Texts) -> Frame {
     bulk(out)
 }
 
-fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
+pub(crate) fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
     match reply {
         Reply::Counts(counts) => push_counts(out, counts),
         Reply::AllCounts(all) => push_list(out, all, "[]", push_counts),
@@ -206,7 +206,7 @@ fn push_options(out: &mut Vec<u8>, options: &[(Name, Name)]) {
     object.end();
 }
 
-fn push_names(out: &mut Vec<u8>, list: &[Name]) {
+pub(crate) fn push_names(out: &mut Vec<u8>, list: &[Name]) {
     push_list(out, list, "[]", |out, name| push_json_string(out, name.bytes()));
 }
 
@@ -226,7 +226,7 @@ fn push_name_or_null(object: &mut Object<'_>, key: &str, name: Option<&Name>) {
     }
 }
 
-fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
+pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     let mut object = Object::json(out);
     object.string("jid", job.jid.bytes());
     object.string("klass", job.klass.bytes());
@@ -306,7 +306,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &Entry, texts: &Texts) {
     object.end();
 }
 
-fn push_counts(out: &mut Vec<u8>, counts: &QueueCounts) {
+pub(crate) fn push_counts(out: &mut Vec<u8>, counts: &QueueCounts) {
     let mut object = Object::json(out);
     object.string("name", counts.name.bytes());
     object.count("waiting", counts.waiting);
