@@ -231,6 +231,10 @@ pub enum Command {
     Flush,
     /// -> `Totals`
     Totals,
+    /// Figures of the tenant and of its queues: the first `queues_max` by name, the rest summed. -> `Overview`
+    Overview { queues_max: usize },
+    /// Every tenant there is, whoever asks. -> `Names`
+    Tenants,
 }
 
 impl Command {
@@ -265,7 +269,9 @@ impl Command {
             | Command::ThrottlePending { .. }
             | Command::Key(_)
             | Command::Versions { .. }
-            | Command::Totals => true,
+            | Command::Totals
+            | Command::Overview { .. }
+            | Command::Tenants => true,
             _ => false,
         }
     }

@@ -106,6 +106,9 @@ impl Engine {
             self.round.tenants.push(tenant.clone());
         }
         let mut cx = Cx { now, clock, rules, round: &mut self.round };
+        if matches!(command, crate::Command::Tenants) {
+            return Ok(Reply::Names(self.tenants()));
+        }
         if matches!(command, crate::Command::Flush) {
             cx.tell_of(Kind::Flushed, None, None);
             self.flush(&tenant);

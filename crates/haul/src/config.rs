@@ -15,6 +15,9 @@ use crate::resp::Limits;
 /// A smaller log would be folded into the base at every turn.
 const LOG_BYTES_LEAST: u64 = 64 << 10;
 
+/// Queues that metrics show by name, unless set.
+const METRICS_QUEUES_MAX: usize = 200;
+
 /// What can be set; none: as the next source says.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -59,6 +62,9 @@ pub(crate) struct Raw {
     /// Store data given to heartbeat and fail as the Lua scripts would re-encode it
     #[arg(long, env = "HAUL_LUA_DATA", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) lua_data: Option<bool>,
+    /// Most queues that /metrics shows by name; the rest is summed [default: 200]
+    #[arg(long, env = "HAUL_METRICS_QUEUES_MAX", value_name = "N")]
+    pub(crate) metrics_queues_max: Option<usize>,
     /// How log lines are written: text or json [default: text]
     #[arg(long, env = "HAUL_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
@@ -91,6 +97,7 @@ pub(crate) struct Config {
     pub(crate) log_bytes_max: Option<u64>,
     pub(crate) error_format: ErrorFormat,
     pub(crate) lua_data: bool,
+    pub(crate) metrics_queues_max: usize,
     pub(crate) json_logs: bool,
 }
 
@@ -182,6 +189,11 @@ impl Raw {
             log_bytes_max,
             error_format: self.error_format.or(file.error_format).unwrap_or_default(),
             lua_data: self.lua_data.or(file.lua_data).unwrap_or(false),
+            metrics_queues_max: in_range(
+                "metrics-queues-max",
+                self.metrics_queues_max.or(file.metrics_queues_max).unwrap_or(METRICS_QUEUES_MAX),
+                1..=100_000,
+            )?,
             json_logs: log_format == "json",
         })
     }

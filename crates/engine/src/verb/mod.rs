@@ -7,6 +7,7 @@ mod depends;
 mod fail;
 mod heartbeat;
 mod list;
+mod overview;
 mod pop;
 mod put;
 mod recur;
@@ -111,6 +112,7 @@ impl Tenant {
             Command::Failed { group, range } => self.failed(&group, range),
             Command::Search(search) => self.search(cx, &search),
             Command::Totals => self.totals(cx),
+            Command::Overview { queues_max } => self.overview(cx, queues_max),
             _ => Reply::Done,
         }
     }

@@ -77,13 +77,24 @@ impl Caller {
     }
 
     fn call(&self, command: Command) -> Call {
+        Self::call_as(&self.tenant, command)
+    }
+
+    fn call_as(tenant: &Name, command: Command) -> Call {
         let clock = clock::now();
-        Call { tenant: self.tenant.clone(), now: clock, clock, rules: Rules::NATIVE, command }
+        Call { tenant: tenant.clone(), now: clock, clock, rules: Rules::NATIVE, command }
     }
 
     /// Sends one command; a refusal is a problem.
     pub(crate) async fn ask(&self, command: Command) -> Result<Answer, Problem> {
         let delivery = self.server.shard.ask(vec![self.call(command)], Vec::new()).await?;
+        let outcome = delivery.outcomes.into_iter().flatten().next().ok_or_else(Problem::unexpected)?;
+        self.answer(outcome).await
+    }
+
+    /// Sends one command on behalf of a tenant that may be another's; that the caller may do that was checked.
+    pub(crate) async fn ask_as(&self, tenant: &Name, command: Command) -> Result<Answer, Problem> {
+        let delivery = self.server.shard.ask(vec![Self::call_as(tenant, command)], Vec::new()).await?;
         let outcome = delivery.outcomes.into_iter().flatten().next().ok_or_else(Problem::unexpected)?;
         self.answer(outcome).await
     }

@@ -7,25 +7,31 @@
 mod api;
 mod body;
 mod caller;
+mod events;
+mod health;
+mod log;
+mod metrics;
 mod problem;
+#[cfg(test)]
+mod rig;
 mod schema;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use axum::Router;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
+use axum::{Extension, Router};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+
+pub(crate) use health::Requests;
 
 use crate::resp::Server;
 
 /// Serves until told to stop.
 pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
-    let router = router(server);
+    let router = router(server, stop.clone());
     let stopped = async move {
         let _ = stop.changed().await;
     };
@@ -36,12 +42,13 @@ pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: 
 }
 
 /// Every route there is.
-fn router(server: Arc<Server>) -> Router {
+fn router(server: Arc<Server>, stop: watch::Receiver<bool>) -> Router {
     let (api, document) = api::routes();
     let document = document.to_json().unwrap_or_default();
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+        .route("/healthz", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::show))
         .route(
             "/openapi.json",
             get(move || async move { caller::json(StatusCode::OK, document.into_bytes()) }),
@@ -49,13 +56,7 @@ fn router(server: Arc<Server>) -> Router {
         .merge(api)
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::wrong_method)
+        .layer(axum::middleware::from_fn_with_state(server.clone(), log::request))
+        .layer(Extension(events::Stopping(stop)))
         .with_state(server)
-}
-
-/// Ready means: commands that write are served.
-async fn ready(State(server): State<Arc<Server>>) -> (StatusCode, &'static str) {
-    if server.shard.counters().full.load(Ordering::Relaxed) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the disk is full\n");
-    }
-    (StatusCode::OK, "ready\n")
 }

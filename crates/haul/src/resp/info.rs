@@ -69,15 +69,15 @@ pub(crate) fn text(server: &Server) -> String {
 
 /// What the process uses, from `/proc`; zeros where there is none.
 #[derive(Default)]
-struct Usage {
-    resident_bytes: u64,
-    peak_bytes: u64,
-    user_seconds: f64,
-    system_seconds: f64,
+pub(crate) struct Usage {
+    pub(crate) resident_bytes: u64,
+    pub(crate) peak_bytes: u64,
+    pub(crate) user_seconds: f64,
+    pub(crate) system_seconds: f64,
 }
 
 impl Usage {
-    fn read() -> Usage {
+    pub(crate) fn read() -> Usage {
         let mut usage = Usage::default();
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         for line in status.lines() {

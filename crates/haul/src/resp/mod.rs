@@ -15,6 +15,7 @@ mod server;
 mod session;
 
 pub(crate) use hub::Hub;
+pub(crate) use info::Usage;
 pub(crate) use listen::{Listener, serve};
 pub(crate) use server::{Limits, Server};
 #[cfg(feature = "fuzzing")]

@@ -61,6 +61,9 @@ pub(crate) struct Server {
     pub(crate) connections_seen: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) commands: AtomicU64,
+    pub(crate) http_requests: crate::http::Requests,
+    /// Queues that metrics show by name.
+    pub(crate) metrics_queues_max: usize,
     pub(crate) next_connection: AtomicU64,
 }
 
@@ -86,6 +89,8 @@ impl Server {
             connections_seen: AtomicU64::new(0),
             connections_refused: AtomicU64::new(0),
             commands: AtomicU64::new(0),
+            http_requests: crate::http::Requests::default(),
+            metrics_queues_max: config.metrics_queues_max,
             next_connection: AtomicU64::new(0),
         }
     }

@@ -8,6 +8,8 @@ use hashbrown::HashMap;
 use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Notice, Refusal, Reply};
 use haul_store::{Batch, Bodies, Fault, Pin, Space, Store};
 
+use super::tally::Slot;
+use super::thread::Counters;
 use super::waiters::{Waiter, Waiters};
 use crate::bus::Listeners;
 
@@ -78,6 +80,7 @@ pub(crate) struct Core {
     events: Vec<(Name, Vec<Event>)>,
     notices: Vec<(Name, Vec<Notice>)>,
     listeners: Listeners,
+    counters: Arc<Counters>,
 }
 
 /// A request answered in this round, not yet let out.
@@ -106,12 +109,13 @@ impl Core {
             events: Vec::new(),
             notices: Vec::new(),
             listeners: Listeners::default(),
+            counters: Arc::default(),
         })
     }
 
-    /// Notices are made while anybody of these wants them.
-    pub(crate) fn tell(&mut self, listeners: Listeners) {
-        self.listeners = listeners;
+    /// Notices are made while anybody of these wants them; commands are counted here.
+    pub(crate) fn attach(&mut self, listeners: Listeners, counters: Arc<Counters>) {
+        (self.listeners, self.counters) = (listeners, counters);
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -157,6 +161,7 @@ impl Core {
         if let Some(full) =
             self.full.clone().filter(|_| request.calls.iter().any(|call| !call.command.is_look()))
         {
+            request.calls.iter().for_each(|call| self.counters.tally.count_full(Slot::of(&call.command)));
             let outcomes = request.calls.iter().map(|_| Outcome::Fault(full.fault.clone())).collect();
             self.open.push(Open { done: request.done, outcomes: Some(outcomes) });
             return;
@@ -182,7 +187,9 @@ impl Core {
         self.engine.freeze(self.full.is_some());
         let listened = self.listeners.any();
         self.engine.listen(listened);
+        let slot = Slot::of(&call.command);
         let reply = self.engine.apply(call);
+        self.counters.tally.count(slot, &reply);
         if listened {
             let notices = self.engine.take_notices();
             if !notices.is_empty() {

@@ -4,10 +4,12 @@
 //! - `core`: a round, step by step; no threads, no clock.
 //! - `waiters`: blocked pops, and when to look again for them.
 //! - `thread`: the loop around the core.
+//! - `tally`: figures of what was done, for metrics.
 //! - `handle`: what the rest of the server holds: cheap to clone.
 
 mod core;
 mod handle;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -17,4 +19,5 @@ mod waiters;
 pub(crate) use self::core::Request;
 pub(crate) use self::core::{Core, Delivery, Outcome, Publish};
 pub(crate) use handle::{Gone, Shard};
+pub(crate) use tally::BucketsNow;
 pub(crate) use thread::{OpenStore, Settings, start};

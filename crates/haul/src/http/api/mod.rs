@@ -22,5 +22,7 @@ struct Api;
 
 /// The routes and their description.
 pub(super) fn routes() -> (Router<Arc<Server>>, Description) {
-    OpenApiRouter::with_openapi(Api::openapi()).routes(routes!(job::get)).split_for_parts()
+    OpenApiRouter::with_openapi(Api::openapi()).routes(routes!(job::get))
+        .routes(routes!(crate::http::events::stream))
+        .split_for_parts()
 }
