@@ -16,6 +16,12 @@ pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
+/// Sixteen random bytes but for a few bits: an id.
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads entropy")]
+pub(crate) fn random_id() -> [u8; 16] {
+    uuid::Uuid::new_v4().into_bytes()
+}
+
 /// A new jid: 32 hexadecimal digits that sort by time.
 #[expect(clippy::disallowed_methods, reason = "this is the file that reads entropy")]
 pub(crate) fn new_jid() -> Name {

@@ -8,15 +8,38 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
 
 use crate::dialect::{DataLimits, ErrorFormat};
 use crate::resp::Limits;
+use crate::trace::Endpoint;
 
 /// A smaller log would be folded into the base at every turn.
 const LOG_BYTES_LEAST: u64 = 64 << 10;
 
 /// Queues that metrics show by name, unless set.
 const METRICS_QUEUES_MAX: usize = 200;
+
+/// What is logged unless set.
+const LOG_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
+
+/// A text that is never shown.
+#[derive(Clone, Default, Deserialize)]
+pub(crate) struct Secret(String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+impl std::str::FromStr for Secret {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Secret(text.to_owned()))
+    }
+}
 
 /// What can be set; none: as the next source says.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -65,6 +88,15 @@ pub(crate) struct Raw {
     /// Most queues that /metrics shows by name; the rest is summed [default: 200]
     #[arg(long, env = "HAUL_METRICS_QUEUES_MAX", value_name = "N")]
     pub(crate) metrics_queues_max: Option<usize>,
+    /// Where to send traces, such as http://127.0.0.1:4318 (OTLP over HTTP) [default: nowhere]
+    #[arg(long, env = "HAUL_OTLP_ENDPOINT", value_name = "URL")]
+    pub(crate) otlp_endpoint: Option<String>,
+    /// Headers for that, such as a token: name=value,name=value; better given as HAUL_OTLP_HEADERS than as a flag
+    #[arg(long, env = "HAUL_OTLP_HEADERS", hide_env_values = true, value_name = "LIST")]
+    pub(crate) otlp_headers: Option<Secret>,
+    /// What is logged: error, warn, info, debug, trace or off; or a filter such as info,fjall=warn [default: info]
+    #[arg(long, env = "HAUL_LOG", value_name = "FILTER")]
+    pub(crate) log_level: Option<String>,
     /// How log lines are written: text or json [default: text]
     #[arg(long, env = "HAUL_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
@@ -98,6 +130,8 @@ pub(crate) struct Config {
     pub(crate) error_format: ErrorFormat,
     pub(crate) lua_data: bool,
     pub(crate) metrics_queues_max: usize,
+    pub(crate) otlp: Option<Endpoint>,
+    pub(crate) log_filter: String,
     pub(crate) json_logs: bool,
 }
 
@@ -178,6 +212,12 @@ impl Raw {
         if !matches!(log_format.as_str(), "text" | "json") {
             bail!("log-format is text or json, not {log_format}");
         }
+        let log_filter = self.log_level.or(file.log_level).map_or_else(|| LOG_FILTER.to_owned(), full_filter);
+        if let Err(error) = EnvFilter::try_new(&log_filter) {
+            bail!("log-level {log_filter} is no level and no filter: {error}");
+        }
+        let headers = self.otlp_headers.or(file.otlp_headers).unwrap_or_default();
+        let otlp = self.otlp_endpoint.or(file.otlp_endpoint).map(|url| Endpoint::parse(&url, &headers.0)).transpose()?;
         Ok(Config {
             data: self.data.or(file.data).unwrap_or_else(|| PathBuf::from("haul-data")),
             http,
@@ -194,8 +234,18 @@ impl Raw {
                 self.metrics_queues_max.or(file.metrics_queues_max).unwrap_or(METRICS_QUEUES_MAX),
                 1..=100_000,
             )?,
+            otlp,
+            log_filter,
             json_logs: log_format == "json",
         })
+    }
+}
+
+/// A bare level is for our own lines; what the store's library says stays out unless it is asked for.
+fn full_filter(text: String) -> String {
+    match text.as_str() {
+        "info" | "debug" | "trace" => format!("{text},fjall=warn,lsm_tree=warn"),
+        _ => text,
     }
 }
 
@@ -266,6 +316,9 @@ mod tests {
             Raw { log_bytes_max: Some(LOG_BYTES_LEAST - 1), ..Raw::default() },
             Raw { redis: Some("nowhere".into()), ..Raw::default() },
             Raw { log_format: Some("xml".into()), ..Raw::default() },
+            Raw { log_level: Some("info,=".into()), ..Raw::default() },
+            Raw { metrics_queues_max: Some(0), ..Raw::default() },
+            Raw { otlp_endpoint: Some("https://collector".into()), ..Raw::default() },
         ] {
             assert!(raw.resolve(Raw::default()).is_err());
         }

@@ -19,5 +19,6 @@ mod resp;
 mod script_tests;
 mod serve;
 mod shard;
+mod trace;
 
 pub use cli::main;

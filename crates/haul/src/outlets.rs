@@ -6,17 +6,28 @@ use crate::bus::{Bus, Listeners};
 use crate::clock;
 use crate::resp::Hub;
 use crate::shard::Publish;
+use crate::trace::Tracer;
 
 /// All of them. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Outlets {
     pub(crate) hub: Hub,
     pub(crate) bus: Bus,
+    pub(crate) tracer: Tracer,
 }
 
 impl Outlets {
     pub(crate) fn new(subscriber_bytes_max: usize) -> Self {
-        Outlets { hub: Hub::new(subscriber_bytes_max), bus: Bus::new(clock::now()) }
+        Outlets { hub: Hub::new(subscriber_bytes_max), bus: Bus::new(clock::now()), tracer: Tracer::default() }
+    }
+
+    /// Jobs that carry a trace context are traced.
+    pub(crate) fn traced(mut self, tracer: Tracer) -> Self {
+        if tracer.is_on() {
+            self.bus.listeners().add();
+        }
+        self.tracer = tracer;
+        self
     }
 }
 
@@ -30,6 +41,7 @@ impl Publish for Outlets {
     }
 
     fn notice(&mut self, tenant: &Name, notices: Vec<Notice>) {
+        self.tracer.notice(tenant, &notices, clock::now());
         self.bus.notice(tenant, &notices);
     }
 }

@@ -11,6 +11,7 @@ use crate::clock;
 use crate::config::{Config, Durability};
 use crate::outlets::Outlets;
 use crate::resp::{Listener, Server};
+use crate::trace::Tracer;
 use crate::shard::{self, Core, OpenStore, Settings};
 
 /// The store's options that these settings call for.
@@ -67,7 +68,8 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("{} is taken; choose another address with --redis", config.redis))?;
     let http = bind_http(&config).await?;
-    let outlets = Outlets::new(config.limits.subscriber_bytes_max);
+    let tracer = config.otlp.clone().map(Tracer::start).unwrap_or_default();
+    let outlets = Outlets::new(config.limits.subscriber_bytes_max).traced(tracer.clone());
     let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(outlets.clone()))?;
     let server = Arc::new(Server::new(&config, shard.clone(), outlets, redis.address()?.port()));
     let http_address = match &http {
@@ -99,6 +101,7 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
         Ok(result) => result.context("the data could not be closed cleanly; nothing acknowledged is lost")?,
         Err(_) => anyhow::bail!("the shard's thread ended unexpectedly"),
     }
+    tracer.finish().await;
     tracing::info!("stopped");
     Ok(())
 }

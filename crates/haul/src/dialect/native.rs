@@ -93,6 +93,14 @@ fn to_whole(word: &str, text: &[u8]) -> Result<usize, Bad> {
     Ok(number as usize)
 }
 
+/// A W3C trace context.
+pub(crate) fn trace_context(text: &[u8]) -> Result<Name, Bad> {
+    match crate::trace::Context::parse(text) {
+        Some(_) => Ok(Name::new(text)),
+        None => Err(format!("the trace must be a W3C traceparent, not {}", shown(Some(text)))),
+    }
+}
+
 impl<'a> Reader<'a> {
     fn read(&self, name: &[u8]) -> Read {
         match name {
@@ -268,7 +276,7 @@ impl<'a> Reader<'a> {
     fn put(&self) -> Read {
         let words = self.keywords(
             3,
-            &["JID", "PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS", "THROTTLE"],
+            &["JID", "PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS", "THROTTLE", "TRACE"],
             &["NX"],
         )?;
         let jid = match words.last("JID") {
@@ -290,7 +298,7 @@ impl<'a> Reader<'a> {
             depends: names("DEPENDS")?,
             throttles: names("THROTTLE")?,
             when: if words.has("NX") { PutWhen::New } else { PutWhen::Always },
-            trace: None,
+            trace: words.last("TRACE").map(trace_context).transpose()?,
         };
         Ok((Command::Put(Box::new(put)), Shape::Name))
     }
@@ -333,7 +341,7 @@ impl<'a> Reader<'a> {
             depends: names(job.depends)?,
             throttles: names(job.throttles)?,
             when: if job.nx { PutWhen::New } else { PutWhen::Always },
-            trace: None,
+            trace: job.trace.as_deref().map(|text| trace_context(text.as_bytes())).transpose()?,
         })
     }
 
@@ -592,4 +600,5 @@ struct PutDocument<'a> {
     throttles: Vec<String>,
     #[serde(default)]
     nx: bool,
+    trace: Option<String>,
 }

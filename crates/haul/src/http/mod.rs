@@ -13,7 +13,7 @@ mod log;
 mod metrics;
 mod problem;
 #[cfg(test)]
-mod rig;
+pub(crate) mod rig;
 mod schema;
 
 use std::net::SocketAddr;

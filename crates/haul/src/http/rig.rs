@@ -15,10 +15,12 @@ use crate::outlets::Outlets;
 use crate::resp::Server;
 use crate::shard::{self, Core, OpenStore, Settings};
 
+/// Far longer than anything a test waits for.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
 pub(crate) struct Rig {
     pub(crate) address: SocketAddr,
     pub(crate) server: Arc<Server>,
-    pub(crate) disk: MemoryDisk,
     pub(crate) stop: watch::Sender<bool>,
 }
 
@@ -47,7 +49,7 @@ impl Rig {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(super::serve(listener, server.clone(), stopped));
-        Rig { address, server, disk, stop }
+        Rig { address, server, stop }
     }
 
     /// Says a native command, as `PUT q k {} JID j`, for a tenant.
@@ -98,7 +100,8 @@ impl Rig {
 /// The next line, without its end; none: the stream has ended.
 pub(crate) async fn line(stream: &mut BufReader<TcpStream>) -> Option<String> {
     let mut line = String::new();
-    match stream.read_line(&mut line).await.unwrap() {
+    let read = tokio::time::timeout(PATIENCE, stream.read_line(&mut line)).await;
+    match read.unwrap().unwrap() {
         0 => None,
         _ => Some(line.trim_end().to_owned()),
     }

@@ -68,6 +68,8 @@ pub(crate) struct JobDoc {
     #[schema(required)]
     pub(crate) spawned_from: Option<String>,
     pub(crate) history: Vec<EntryDoc>,
+    /// The W3C trace context it was put with, if it was.
+    pub(crate) trace: Option<String>,
 }
 
 /// Where a job is.

@@ -47,6 +47,7 @@ pub(crate) struct Server {
     pub(crate) shard: Shard,
     pub(crate) hub: Hub,
     pub(crate) bus: Bus,
+    pub(crate) tracer: crate::trace::Tracer,
     pub(crate) scripts: Mutex<Scripts>,
     /// The slow log's settings as profilers left them.
     pub(crate) slowlog: Mutex<std::collections::BTreeMap<&'static str, String>>,
@@ -76,6 +77,7 @@ impl Server {
             shard,
             hub: outlets.hub,
             bus: outlets.bus,
+            tracer: outlets.tracer,
             scripts: Mutex::default(),
             slowlog: Mutex::new(slowlog.into()),
             limits: config.limits.clone(),

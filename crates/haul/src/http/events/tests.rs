@@ -51,7 +51,7 @@ async fn a_life_is_told_and_filters_hold() {
     rig.say("PUT other k {} JID x").await;
     rig.say("PUT q k {} JID j").await;
     rig.say("POP w QUEUES q").await;
-    rig.say("COMPLETE j w").await;
+    rig.say("COMPLETE w j").await;
     let mut told = Vec::new();
     for _ in 0..4 {
         told.push(message(&mut all).await.unwrap().data);

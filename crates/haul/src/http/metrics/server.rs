@@ -11,6 +11,11 @@ pub(super) fn write(page: &mut Page, server: &Server, tenants: usize) {
     connections(page, server);
     shard(page, server);
     store(page, server);
+    let spans = server.tracer.figures();
+    let help = "Trace spans handed to the collector.";
+    page.single("haul_spans_exported_total", Kind::Counter, help, load(&spans.exported));
+    let help = "Trace spans dropped.";
+    page.single("haul_spans_dropped_total", Kind::Counter, help, load(&spans.dropped));
     page.single("haul_tenants", Kind::Gauge, "Tenants that hold anything.", tenants as f64);
 }
 

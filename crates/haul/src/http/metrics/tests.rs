@@ -105,8 +105,8 @@ async fn the_page_is_strictly_well_formed_and_says_what_is_so() {
     rig.say("PUT q\"\\x k {} DELAY 100").await;
     rig.say_as("acme", "PUT q k {} JID a").await;
     rig.say("POP w QUEUES q").await;
-    rig.say("COMPLETE b w").await;
-    rig.say("COMPLETE b w").await;
+    rig.say("COMPLETE w b").await;
+    rig.say("COMPLETE w b").await;
     let answer = rig.get("/metrics").await;
     assert_eq!(answer.status, 200);
     assert!(answer.headers.contains("content-type: text/plain; version=0.0.4"), "{}", answer.headers);
