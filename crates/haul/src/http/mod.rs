@@ -9,19 +9,24 @@ mod body;
 mod caller;
 mod problem;
 mod schema;
+mod seed;
+mod ui;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::resp::Server;
+
+/// Bytes of a request's document at most.
+const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// Serves until told to stop.
 pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
@@ -47,6 +52,9 @@ fn router(server: Arc<Server>) -> Router {
             get(move || async move { caller::json(StatusCode::OK, document.into_bytes()) }),
         )
         .merge(api)
+        .merge(seed::routes())
+        .route("/ui/", get(ui::page))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::wrong_method)
         .with_state(server)
