@@ -35,8 +35,8 @@ pub enum Reply {
     Stats(Box<StatsView>),
     /// Part of a list, with the whole's length.
     Page { total: usize, jids: Vec<Name> },
-    /// A page of a search, and where the next begins.
-    Found { jobs: Vec<JobView>, next: Option<crate::Position> },
+    /// A page of a search: the jobs, where each is in the walk, and where the next page begins.
+    Found { jobs: Vec<JobView>, positions: Vec<crate::Position>, next: Option<crate::Position> },
     /// Failure groups with their sizes, by name.
     Groups(Vec<(Name, usize)>),
     /// Tracked jobs, and tracked jids whose job is gone.

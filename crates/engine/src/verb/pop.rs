@@ -186,8 +186,11 @@ impl Tenant {
         let Some(job) = self.jobs.get_mut(jid) else { return Vec::new() };
         let group = Name::new(&[b"failed-retries-", job.queue.bytes()].concat());
         let message = exhausted_message(popping);
-        let sight = cx.sight(job);
-        cx.tell(sight, Kind::Failed, State::Failed, Some(group.clone()));
+        // Its run ended with its lock, not now.
+        if let Some(sight) = cx.sight(job) {
+            let sight = Box::new(crate::Notice { since: cx.now, ..*sight });
+            cx.tell(Some(sight), Kind::Failed, State::Failed, Some(group.clone()));
+        }
         let worker = std::mem::replace(&mut job.worker, self.indexes.names.shared(b""));
         self.indexes.release_locks(job);
         self.indexes.note(cx, job, cx.now, What::Exhausted(group.clone()));

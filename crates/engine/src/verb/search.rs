@@ -19,6 +19,7 @@ struct Walk<'a> {
     now: f64,
     left: usize,
     found: Vec<JobView>,
+    positions: Vec<Position>,
     last: Option<Position>,
 }
 
@@ -30,10 +31,11 @@ impl Tenant {
             now: cx.now,
             left: search.examine_max,
             found: Vec::new(),
+            positions: Vec::new(),
             last: None,
         };
         let finished = walk.run();
-        Reply::Found { jobs: walk.found, next: walk.last.filter(|_| !finished) }
+        Reply::Found { jobs: walk.found, positions: walk.positions, next: walk.last.filter(|_| !finished) }
     }
 }
 
@@ -169,12 +171,14 @@ impl Walk<'_> {
             return false;
         }
         self.left -= 1;
-        self.last = Some(Position { name: name.clone(), place, score, jid: jid.clone() });
+        let position = Position { name: name.clone(), place, score, jid: jid.clone() };
         if let Some(job) = self.tenant.jobs.get(jid)
             && self.matches(job)
         {
             self.found.push(self.tenant.indexes.view(job));
+            self.positions.push(position.clone());
         }
+        self.last = Some(position);
         true
     }
 

@@ -120,11 +120,13 @@ impl Shape {
 fn option_frame(option: &Name, value: Option<Name>) -> Frame {
     match value {
         Some(value) => bulk(value.bytes().to_vec()),
-        None => match OPTIONS.iter().find(|(known, _)| known.as_bytes() == option.bytes()) {
-            Some((_, default)) => word(default),
-            None => Frame::Nil,
-        },
+        None => option_default(option).map_or(Frame::Nil, word),
     }
+}
+
+/// What an option is when nobody has set it.
+pub(crate) fn option_default(option: &Name) -> Option<&'static str> {
+    OPTIONS.iter().find(|(known, _)| known.as_bytes() == option.bytes()).map(|(_, default)| *default)
 }
 
 fn job_frame(job: &JobView, texts: &Texts) -> Frame {
@@ -270,7 +272,7 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
 }
 
 /// Data is JSON already; bytes that are not UTF-8 would spoil the whole document and are replaced.
-fn push_data(out: &mut Vec<u8>, data: &[u8]) {
+pub(crate) fn push_data(out: &mut Vec<u8>, data: &[u8]) {
     match std::str::from_utf8(data) {
         Ok(_) => out.extend_from_slice(data),
         Err(_) => out.extend_from_slice(String::from_utf8_lossy(data).as_bytes()),
@@ -332,7 +334,7 @@ fn push_series(out: &mut Vec<u8>, series: &Series) {
     object.end();
 }
 
-fn push_recur(out: &mut Vec<u8>, recur: &Recur) {
+pub(crate) fn push_recur(out: &mut Vec<u8>, recur: &Recur) {
     let mut object = Object::json(out);
     object.string("jid", recur.jid.bytes());
     object.string("klass", recur.klass.bytes());

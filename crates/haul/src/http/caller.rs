@@ -14,6 +14,7 @@ use crate::clock;
 use crate::dialect::{DataLimits, Texts};
 use crate::resp::Server;
 use crate::shard::Outcome;
+use crate::trace::Context;
 
 /// Names the tenant where no token does.
 const TENANT_HEADER: &str = "x-haul-tenant";
@@ -24,6 +25,8 @@ pub(crate) struct Caller {
     pub(crate) tenant: Name,
     /// The machine it came from.
     pub(crate) peer: String,
+    /// The trace context that a job put by this request carries, unless it brings its own.
+    pub(crate) trace: Option<Name>,
 }
 
 /// A reply and the bodies it needs.
@@ -42,7 +45,8 @@ impl FromRequestParts<Arc<Server>> for Caller {
         };
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
         let peer = peer.map_or_else(|| "unknown".to_owned(), |ConnectInfo(peer)| peer.ip().to_string());
-        Ok(Caller { server: server.clone(), tenant, peer })
+        let trace = parts.extensions.get::<Context>().map(|context| Name::from(context.to_string()));
+        Ok(Caller { server: server.clone(), tenant, peer, trace })
     }
 }
 

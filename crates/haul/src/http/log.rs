@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
-use axum::http::request::Parts;
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use haul_engine::Name;
 
 use crate::clock;
 use crate::resp::Server;
@@ -16,19 +14,6 @@ use crate::trace::{Context, Kind, Span};
 
 /// Names the request in the answer and in the log.
 const ID_HEADER: &str = "x-request-id";
-
-/// The trace context a job put by this request carries: of the request's span if there is one, else as the header says.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Trace(pub(crate) Option<Name>);
-
-impl<S: Send + Sync> FromRequestParts<S> for Trace {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let context = parts.extensions.get::<Context>();
-        Ok(Trace(context.map(|context| Name::from(context.to_string()))))
-    }
-}
 
 /// Counts a request and logs it: the route, never the query or the document, which may hold what is not ours to show.
 pub(super) async fn request(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
@@ -40,6 +25,7 @@ pub(super) async fn request(State(server): State<Arc<Server>>, mut request: Requ
     let given = request.headers().get("traceparent").and_then(|value| Context::parse(value.as_bytes()));
     let span = span_context(&server, &method, given);
     if let Some(context) = span.or(given) {
+        // A job that is put carries it: `Caller::trace`.
         request.extensions_mut().insert(context);
     }
     let (began_at, began) = (clock::now(), clock::instant());

@@ -15,10 +15,13 @@ mod problem;
 #[cfg(test)]
 pub(crate) mod rig;
 mod schema;
+mod seed;
+mod ui;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -28,6 +31,9 @@ use tokio::sync::watch;
 pub(crate) use health::Requests;
 
 use crate::resp::Server;
+
+/// Bytes of a request's document at most.
+const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// Serves until told to stop.
 pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
@@ -54,6 +60,9 @@ fn router(server: Arc<Server>, stop: watch::Receiver<bool>) -> Router {
             get(move || async move { caller::json(StatusCode::OK, document.into_bytes()) }),
         )
         .merge(api)
+        .merge(seed::routes())
+        .route("/ui/", get(ui::page))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(axum::middleware::from_fn_with_state(server.clone(), log::request))

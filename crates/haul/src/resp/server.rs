@@ -1,7 +1,7 @@
 //! What all connections share.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::hub::Hub;
 use crate::bus::Bus;
@@ -66,6 +66,7 @@ pub(crate) struct Server {
     /// Queues that metrics show by name.
     pub(crate) metrics_queues_max: usize,
     pub(crate) next_connection: AtomicU64,
+    stopping: AtomicBool,
 }
 
 impl Server {
@@ -94,7 +95,18 @@ impl Server {
             http_requests: crate::http::Requests::default(),
             metrics_queues_max: config.metrics_queues_max,
             next_connection: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
         }
+    }
+
+    /// Who waits is answered now, and nobody waits any more.
+    pub(crate) fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.shard.end_waits();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     pub(crate) fn scripts(&self) -> std::sync::MutexGuard<'_, Scripts> {

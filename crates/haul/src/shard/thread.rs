@@ -101,11 +101,14 @@ pub(crate) fn start(
         bodies: Arc::new(RwLock::new(core.bodies())),
         counters: Arc::new(Counters::default()),
         stopping: Arc::new(AtomicBool::new(false)),
+        draining: Arc::new(AtomicBool::new(false)),
     };
     core.attach(publish.listeners(), shard.counters.clone());
     let bodies = shard.bodies.clone();
     let (counters, stopping) = (shard.counters.clone(), shard.stopping.clone());
-    let body = Loop { arrived, open, settings, publish, bodies, counters, stopping, careful_rounds: 0 };
+    let draining = shard.draining.clone();
+    let body =
+        Loop { arrived, open, settings, publish, bodies, counters, stopping, draining, careful_rounds: 0 };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
     Ok((shard, thread))
 }
@@ -118,6 +121,7 @@ struct Loop {
     bodies: Arc<RwLock<Arc<dyn Bodies>>>,
     counters: Arc<Counters>,
     stopping: Arc<AtomicBool>,
+    draining: Arc<AtomicBool>,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
 }
@@ -137,6 +141,9 @@ impl Loop {
                 Err(RecvTimeoutError::Disconnected) => true,
             };
             core.wake(clock);
+            if self.draining.load(Ordering::Acquire) {
+                core.end_all_waits();
+            }
             let before = clock::instant();
             match core.finish(&mut *self.publish) {
                 Ok(size) => {
