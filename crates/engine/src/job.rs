@@ -216,7 +216,11 @@ impl Job {
     /// Since when a worker could have taken it: from its order in the work index, where that tells.
     pub(crate) fn available_since(&self) -> f64 {
         let entered = (self.priority - self.score) * 1e10;
-        if self.place != Place::Work || !entered.is_finite() || entered <= self.time { self.time } else { entered }
+        if self.place != Place::Work || !entered.is_finite() || entered <= self.time {
+            self.time
+        } else {
+            entered
+        }
     }
 
     /// The order in the work index: highest first. The double arithmetic is part of the contract: it decides ties.

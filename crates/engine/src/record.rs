@@ -158,10 +158,12 @@ fn encode_job(job: &Job) -> Vec<u8> {
 }
 
 fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
-    let damaged = |reason: &str| RecordError::Damaged { record: format!("{key:?}"), reason: reason.to_owned() };
+    let damaged =
+        |reason: &str| RecordError::Damaged { record: format!("{key:?}"), reason: reason.to_owned() };
     let (mut job, mut rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
     while let Some((&tag, after)) = rest.split_first() {
-        let (length, after) = after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
+        let (length, after) =
+            after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
         let length = u32::from_le_bytes(*length) as usize;
         let (value, after) = after.split_at_checked(length).ok_or_else(|| damaged("a field is cut off"))?;
         if tag == TRACE {

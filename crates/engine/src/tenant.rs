@@ -44,7 +44,13 @@ impl Cx<'_> {
 
     /// Tells what became of a job that was sighted.
     #[inline]
-    pub(crate) fn tell(&mut self, sight: Option<Box<Notice>>, kind: Kind, state: State, detail: Option<Name>) {
+    pub(crate) fn tell(
+        &mut self,
+        sight: Option<Box<Notice>>,
+        kind: Kind,
+        state: State,
+        detail: Option<Name>,
+    ) {
         if let Some(notice) = sight {
             self.round.notices.push(Notice { kind, state: Some(state), detail, ..*notice });
         }

@@ -165,7 +165,12 @@ fn a_trace_context_is_stored_behind_the_job_and_read_again() {
     with.trace = Some(TRACE.into());
     engine.apply(call(1.0, Command::Put(with))).unwrap();
     engine.apply(call(1.0, put("b", &[], &[]))).unwrap();
-    let mut lines: Vec<String> = engine.take_changes().puts.iter().map(|(key, value)| format!("{} {}", hex(key), hex(value))).collect();
+    let mut lines: Vec<String> = engine
+        .take_changes()
+        .puts
+        .iter()
+        .map(|(key, value)| format!("{} {}", hex(key), hex(value)))
+        .collect();
     lines.sort();
     let text = lines.join("\n") + "\n";
     if std::env::var_os("HAUL_WRITE_FIXTURE").is_some() {

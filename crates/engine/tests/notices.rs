@@ -1,7 +1,12 @@
 //! What is told to whoever listens: each step of a job's life once, with job, queue and worker, in every dialect; and
 //! nothing at all while nobody listens.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail by panicking"
+)]
 
 use bytes::Bytes;
 use haul_engine::*;
@@ -57,7 +62,13 @@ fn new(jid: &str) -> Command {
 
 fn pop(worker: &str) -> Command {
     let queues = vec!["q".into()];
-    Command::Pop(Pop { worker: worker.into(), queues, round_robin: false, count: 1, lock: Lock::Seconds(60.0) })
+    Command::Pop(Pop {
+        worker: worker.into(),
+        queues,
+        round_robin: false,
+        count: 1,
+        lock: Lock::Seconds(60.0),
+    })
 }
 
 fn complete(jid: &str, worker: &str, next: Option<&str>) -> Command {
@@ -75,7 +86,14 @@ fn complete(jid: &str, worker: &str, next: Option<&str>) -> Command {
 
 fn fail(jid: &str, worker: &str) -> Command {
     let (group, message) = ("g".into(), Bytes::from_static(b"why"));
-    Command::Fail(Box::new(Fail { jid: jid.into(), worker: Some(worker.into()), attempt: None, group, message, data: None }))
+    Command::Fail(Box::new(Fail {
+        jid: jid.into(),
+        worker: Some(worker.into()),
+        attempt: None,
+        group,
+        message,
+        data: None,
+    }))
 }
 
 fn retry(jid: &str, worker: &str, delay: f64) -> Command {
@@ -124,7 +142,10 @@ fn a_lock_that_is_lost_names_the_worker_and_why() {
     );
     rig.told(201.0, new("a"));
     rig.told(202.0, pop("w"));
-    assert_eq!(rig.told(203.0, Command::Timeout { jids: vec!["a".into()] }), ["lock_lost a q w stalled released"]);
+    assert_eq!(
+        rig.told(203.0, Command::Timeout { jids: vec!["a".into()] }),
+        ["lock_lost a q w stalled released"]
+    );
     rig.told(204.0, pop("w"));
     assert_eq!(rig.told(205.0, new("a")), ["lock_lost a q w running moved", "put a q waiting"]);
 }
@@ -136,8 +157,14 @@ fn what_is_about_no_attempt_is_told_too() {
     let jid = || Name::from("a");
     assert_eq!(rig.told(2.0, Command::Priority { jid: jid(), priority: 7.0 }), ["priority a q waiting 7"]);
     let tags = || vec!["x".into(), "y".into()];
-    assert_eq!(rig.told(2.0, Command::Tag { jid: jid(), tags: tags() }), ["tagged a q waiting x", "tagged a q waiting y"]);
-    assert_eq!(rig.told(2.0, Command::Untag { jid: jid(), tags: vec!["x".into()] }), ["untagged a q waiting x"]);
+    assert_eq!(
+        rig.told(2.0, Command::Tag { jid: jid(), tags: tags() }),
+        ["tagged a q waiting x", "tagged a q waiting y"]
+    );
+    assert_eq!(
+        rig.told(2.0, Command::Untag { jid: jid(), tags: vec!["x".into()] }),
+        ["untagged a q waiting x"]
+    );
     assert_eq!(rig.told(2.0, Command::Track { jid: jid() }), ["tracked a q waiting"]);
     assert_eq!(rig.told(2.0, Command::Untrack { jid: jid() }), ["untracked a q waiting"]);
     let log = Command::Log { jid: jid(), message: "hello".into(), data: None };

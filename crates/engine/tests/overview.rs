@@ -1,6 +1,11 @@
 //! What a monitoring page shows: counts as a worker would find them, the oldest wait, histograms, and a bound on names.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail by panicking"
+)]
 
 use bytes::Bytes;
 use haul_engine::*;
@@ -51,7 +56,8 @@ fn the_oldest_is_found_behind_higher_priorities() {
     assert_eq!(overview(&mut engine, NOW, 9), Overview::default());
     apply(&mut engine, NOW, put("low", "q", 0.0, 0.0));
     apply(&mut engine, NOW + 50.0, put("high", "q", 5.0, 0.0));
-    (0..100).for_each(|number| drop(apply(&mut engine, NOW + 60.0, put(&format!("{number}"), "q", 5.0, 0.0))));
+    (0..100)
+        .for_each(|number| drop(apply(&mut engine, NOW + 60.0, put(&format!("{number}"), "q", 5.0, 0.0))));
     assert_eq!(oldest(&mut engine, NOW + 100.0), Some(100.0));
     apply(&mut engine, NOW + 100.0, Command::Cancel { jids: vec!["low".into()] });
     assert_eq!(oldest(&mut engine, NOW + 100.0), Some(50.0));
@@ -64,7 +70,11 @@ fn the_oldest_is_found_behind_higher_priorities() {
 fn the_oldest_of_more_priorities_than_are_looked_at_is_of_the_highest() {
     let mut engine = Engine::default();
     for priority in 0..70 {
-        apply(&mut engine, NOW + f64::from(priority), put(&format!("{priority}"), "q", f64::from(priority), 0.0));
+        apply(
+            &mut engine,
+            NOW + f64::from(priority),
+            put(&format!("{priority}"), "q", f64::from(priority), 0.0),
+        );
     }
     assert_eq!(oldest(&mut engine, NOW + 100.0), Some(94.0));
 }
@@ -115,7 +125,8 @@ fn queues_beyond_the_bound_are_summed() {
         let (jid, queue) = (format!("j{number}"), format!("q{number}"));
         apply(&mut engine, NOW + f64::from(number), put(&jid, &queue, 0.0, 0.0));
     }
-    let names = |seen: &Overview| seen.queues.iter().map(|queue| queue.counts.name.to_string()).collect::<Vec<_>>();
+    let names =
+        |seen: &Overview| seen.queues.iter().map(|queue| queue.counts.name.to_string()).collect::<Vec<_>>();
     let seen = overview(&mut engine, NOW + 10.0, 5);
     assert_eq!((names(&seen).len(), seen.other.clone()), (5, None));
     let seen = overview(&mut engine, NOW + 10.0, 2);

@@ -217,7 +217,11 @@ impl Raw {
             bail!("log-level {log_filter} is no level and no filter: {error}");
         }
         let headers = self.otlp_headers.or(file.otlp_headers).unwrap_or_default();
-        let otlp = self.otlp_endpoint.or(file.otlp_endpoint).map(|url| Endpoint::parse(&url, &headers.0)).transpose()?;
+        let otlp = self
+            .otlp_endpoint
+            .or(file.otlp_endpoint)
+            .map(|url| Endpoint::parse(&url, &headers.0))
+            .transpose()?;
         Ok(Config {
             data: self.data.or(file.data).unwrap_or_else(|| PathBuf::from("haul-data")),
             http,

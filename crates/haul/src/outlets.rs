@@ -18,7 +18,11 @@ pub(crate) struct Outlets {
 
 impl Outlets {
     pub(crate) fn new(subscriber_bytes_max: usize) -> Self {
-        Outlets { hub: Hub::new(subscriber_bytes_max), bus: Bus::new(clock::now()), tracer: Tracer::default() }
+        Outlets {
+            hub: Hub::new(subscriber_bytes_max),
+            bus: Bus::new(clock::now()),
+            tracer: Tracer::default(),
+        }
     }
 
     /// Jobs that carry a trace context are traced.

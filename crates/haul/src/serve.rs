@@ -11,8 +11,8 @@ use crate::clock;
 use crate::config::{Config, Durability};
 use crate::outlets::Outlets;
 use crate::resp::{Listener, Server};
-use crate::trace::Tracer;
 use crate::shard::{self, Core, OpenStore, Settings};
+use crate::trace::Tracer;
 
 /// The store's options that these settings call for.
 pub(crate) fn disk_options(config: &Config) -> DiskOptions {

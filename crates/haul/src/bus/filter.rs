@@ -14,7 +14,8 @@ pub(crate) struct Filter {
 impl Filter {
     pub(crate) fn passes(&self, notice: &Notice) -> bool {
         let moved_to = (notice.kind == Kind::Advanced).then_some(notice.detail.as_ref()).flatten();
-        let queue = || self.queues.contains(&notice.queue) || moved_to.is_some_and(|to| self.queues.contains(to));
+        let queue =
+            || self.queues.contains(&notice.queue) || moved_to.is_some_and(|to| self.queues.contains(to));
         (self.kinds.is_empty() || self.kinds.contains(&notice.kind))
             && (self.queues.is_empty() || queue())
             && (self.jids.is_empty() || self.jids.contains(&notice.jid))

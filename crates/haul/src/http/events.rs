@@ -54,7 +54,8 @@ pub(crate) async fn stream(
     let filter = filter(&caller, &pairs)?;
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     // For clients that cannot set the header.
-    let last = last.or_else(|| pairs.iter().find(|(key, _)| key == "last_event_id").map(|(_, id)| id.as_str()));
+    let last =
+        last.or_else(|| pairs.iter().find(|(key, _)| key == "last_event_id").map(|(_, id)| id.as_str()));
     let last = last.filter(|text| !text.is_empty());
     let stream = caller.server.bus.subscribe(&caller.tenant, last).map_err(|_| {
         let message = format!("there are {} event streams already (event-streams-max)", bus::STREAMS_MAX);
@@ -66,7 +67,9 @@ pub(crate) async fn stream(
 
 fn filter(caller: &Caller, pairs: &[(String, String)]) -> Result<Filter, Problem> {
     if pairs.len() > FILTER_VALUES_MAX {
-        return Err(Problem::bad(format!("a stream takes at most {FILTER_VALUES_MAX} filters (event-filters-max)")));
+        return Err(Problem::bad(format!(
+            "a stream takes at most {FILTER_VALUES_MAX} filters (event-filters-max)"
+        )));
     }
     let mut filter = Filter::default();
     for (key, value) in pairs {

@@ -65,7 +65,11 @@ fn span_context(server: &Server, method: &Method, given: Option<Context>) -> Opt
 }
 
 impl Span {
-    fn of_request(method: &Method, route: String, status: StatusCode) -> Vec<(&'static str, crate::trace::Value)> {
+    fn of_request(
+        method: &Method,
+        route: String,
+        status: StatusCode,
+    ) -> Vec<(&'static str, crate::trace::Value)> {
         use crate::trace::Value;
         vec![
             ("http.request.method", Value::Text(method.to_string())),

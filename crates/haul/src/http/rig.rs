@@ -73,12 +73,13 @@ impl Rig {
         self.say_as("", line).await
     }
 
-    /// Opens a request whose answer is read line by line.
+    /// Opens a request whose answer is read line by line: `METHOD path`, headers a line each, an empty line, the document.
     pub(crate) async fn open(&self, request: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let (first, headers) = request.split_once('\n').unwrap_or((request, ""));
+        let (head, body) = request.split_once("\n\n").unwrap_or((request, ""));
+        let (first, headers) = head.split_once('\n').unwrap_or((head, ""));
         let headers: String = headers.lines().map(|line| format!("{line}\r\n")).collect();
-        let text = format!("{first} HTTP/1.1\r\nhost: haul\r\n{headers}\r\n");
+        let text = format!("{first} HTTP/1.1\r\nhost: haul\r\n{headers}\r\n{body}");
         stream.write_all(text.as_bytes()).await.unwrap();
         BufReader::new(stream)
     }

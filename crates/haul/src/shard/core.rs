@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Notice, Refusal, Reply};
+use haul_engine::{
+    BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Notice, Refusal, Reply,
+};
 use haul_store::{Batch, Bodies, Fault, Pin, Space, Store};
 
 use super::tally::Slot;

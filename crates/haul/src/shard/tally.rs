@@ -94,8 +94,19 @@ kinds! {
 
 /// How a command can end, as metrics show it: `ok`, or the code of the refusal.
 pub(crate) const OUTCOMES: [&str; 13] = [
-    "ok", "NOJOB", "NORECUR", "EXISTS", "NOTRUNNING", "NOTHELD", "WRONGQUEUE", "NOTDEPENDS", "NEEDED", "WRONGTYPE",
-    "BADARG", "FULL", "other",
+    "ok",
+    "NOJOB",
+    "NORECUR",
+    "EXISTS",
+    "NOTRUNNING",
+    "NOTHELD",
+    "WRONGQUEUE",
+    "NOTDEPENDS",
+    "NEEDED",
+    "WRONGTYPE",
+    "BADARG",
+    "FULL",
+    "other",
 ];
 
 /// Commands by what they were and how they ended.
@@ -142,7 +153,10 @@ impl Tally {
     /// Command, outcome and count of everything that was counted.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         COMMANDS.iter().zip(&self.counts).flat_map(|(command, row)| {
-            let row = OUTCOMES.iter().zip(row).map(|(outcome, count)| (*command, *outcome, count.load(Ordering::Relaxed)));
+            let row = OUTCOMES
+                .iter()
+                .zip(row)
+                .map(|(outcome, count)| (*command, *outcome, count.load(Ordering::Relaxed)));
             row.filter(|(_, outcome, count)| *count > 0 || *outcome == "ok")
         })
     }

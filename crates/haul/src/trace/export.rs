@@ -39,10 +39,13 @@ impl Endpoint {
     /// Reads `http://host:4318` and `name=value,name=value`.
     pub(crate) fn parse(url: &str, headers: &str) -> anyhow::Result<Endpoint> {
         let Some(rest) = url.strip_prefix("http://") else {
-            bail!("otlp-endpoint takes an address such as http://127.0.0.1:4318, not {url}; for https, run a collector beside the server");
+            bail!(
+                "otlp-endpoint takes an address such as http://127.0.0.1:4318, not {url}; for https, run a collector beside the server"
+            );
         };
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let named = host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
+        let named =
+            host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         if host.is_empty() || !plain(rest) || host.contains('@') {
             bail!("otlp-endpoint takes an address such as http://127.0.0.1:4318, not {url}");
@@ -53,7 +56,8 @@ impl Endpoint {
         let mut list = Vec::new();
         for pair in headers.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             // What is wrong is not shown: it may be a token.
-            let (name, value) = pair.split_once('=').context("HAUL_OTLP_HEADERS takes name=value,name=value")?;
+            let (name, value) =
+                pair.split_once('=').context("HAUL_OTLP_HEADERS takes name=value,name=value")?;
             let (name, value) = (name.trim(), value.trim());
             let printable = value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
             if name.is_empty() || !plain(name) || name.contains(':') || !printable {
@@ -149,10 +153,14 @@ mod tests {
 
     #[test]
     fn endpoints_are_read_and_headers_are_never_shown() {
-        let endpoint = Endpoint::parse("http://collector", "authorization=Bearer secret, x-team = a").unwrap();
+        let endpoint =
+            Endpoint::parse("http://collector", "authorization=Bearer secret, x-team = a").unwrap();
         assert_eq!(format!("{endpoint:?}"), "http://collector:4318/v1/traces");
         assert_eq!(endpoint.headers.len(), 2);
-        assert_eq!(format!("{:?}", Endpoint::parse("http://h:1/base/", "").unwrap()), "http://h:1/base/v1/traces");
+        assert_eq!(
+            format!("{:?}", Endpoint::parse("http://h:1/base/", "").unwrap()),
+            "http://h:1/base/v1/traces"
+        );
         for (url, headers) in [
             ("https://collector:4318", ""),
             ("collector:4318", ""),

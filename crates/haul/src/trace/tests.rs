@@ -120,7 +120,10 @@ async fn a_request_is_a_span_of_the_trace_it_comes_with() {
     tracer.finish().await;
     let span = collector.named("GET /healthz");
     let given = Context::parse(GIVEN.as_bytes()).unwrap();
-    assert_eq!((span.trace_id.as_slice(), span.parent_span_id.as_slice()), (&given.trace[..], &given.span[..]));
+    assert_eq!(
+        (span.trace_id.as_slice(), span.parent_span_id.as_slice()),
+        (&given.trace[..], &given.span[..])
+    );
     assert_eq!(attribute(&span, "http.response.status_code"), Some(Any::IntValue(200)));
     assert_eq!(collector.named("POST none").parent_span_id, Vec::<u8>::new(), "a root");
     assert_eq!(collector.spans.lock().unwrap().len(), 2, "a look without a trace is not traced");
@@ -156,4 +159,40 @@ async fn spans_beyond_the_queue_are_counted_and_dropped() {
     };
     (0..3).for_each(|_| tracer.take(span.clone()));
     assert_eq!(tracer.figures().dropped.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_job_put_over_http_carries_the_request_on() {
+    let collector = Collector::default();
+    let tracer = Tracer::start(Endpoint::parse(&collector.start().await, "").unwrap());
+    let rig = Rig::with(Raw::default(), |outlets| outlets.traced(tracer.clone())).await;
+    let post = |jid: &str, headers: &str| {
+        let body = format!("{{\"queue\":\"q\",\"klass\":\"k\",\"jid\":\"{jid}\"}}");
+        let length = body.len();
+        format!(
+            "POST /api/v1/jobs\nconnection: close\ncontent-type: application/json\n{headers}content-length: {length}\n\n{body}"
+        )
+    };
+    let answer = rig.ask(&post("j", &format!("traceparent: {GIVEN}\n"))).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    rig.say("POP w QUEUES q").await;
+    rig.say("COMPLETE w j").await;
+    tracer.finish().await;
+    let given = Context::parse(GIVEN.as_bytes()).unwrap();
+    let request = collector.named("POST /api/v1/jobs");
+    assert_eq!(
+        (request.trace_id.as_slice(), request.parent_span_id.as_slice()),
+        (&given.trace[..], &given.span[..])
+    );
+    for name in ["put q", "wait q", "run q"] {
+        let span = collector.named(name);
+        assert_eq!((&span.trace_id, &span.parent_span_id), (&request.trace_id, &request.span_id), "{name}");
+    }
+    // Without a server that traces, the header itself is carried.
+    let rig = Rig::new(Raw::default()).await;
+    rig.ask(&post("j", &format!("traceparent: {GIVEN}\n"))).await;
+    let job = format!("{:?}", rig.say("GET j").await).replace('\\', "");
+    assert!(job.contains(&format!("\"trace\":\"{GIVEN}\"")), "{job}");
+    rig.ask(&post("bare", "")).await;
+    assert!(!format!("{:?}", rig.say("GET bare").await).contains("trace"));
 }

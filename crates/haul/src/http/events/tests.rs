@@ -107,8 +107,9 @@ async fn a_reader_that_falls_behind_is_told_and_dropped() {
     let mut stream = rig.open("GET /api/v1/events").await;
     opened(&mut stream).await;
     let long = "j".repeat(900);
-    let jobs: Vec<String> =
-        (0..500).map(|_| format!("{{\"queue\":\"{long}\",\"klass\":\"{long}\",\"jid\":\"{long}\"}}")).collect();
+    let jobs: Vec<String> = (0..500)
+        .map(|_| format!("{{\"queue\":\"{long}\",\"klass\":\"{long}\",\"jid\":\"{long}\"}}"))
+        .collect();
     let line = format!("MPUT {}", jobs.join(" "));
     // More than the sockets hold, and then more than is kept.
     for _ in 0..60 {

@@ -16,7 +16,8 @@ struct Labelled<'a> {
 
 pub(super) fn write(page: &mut Page, seen: &[(String, Overview)]) {
     tenants(page, seen);
-    let queues: Vec<Labelled<'_>> = seen.iter().flat_map(|(tenant, overview)| labelled(tenant, overview)).collect();
+    let queues: Vec<Labelled<'_>> =
+        seen.iter().flat_map(|(tenant, overview)| labelled(tenant, overview)).collect();
     depths(page, &queues);
     days(page, &queues);
 }
@@ -48,7 +49,9 @@ fn tenants(page: &mut Page, seen: &[(String, Overview)]) {
         ("haul_jobs_completed", "Completed jobs that are kept.", |seen| seen.completed),
         ("haul_jobs_failed", "Jobs in failure groups.", |seen| seen.failed),
         ("haul_workers", "Workers known.", |seen| seen.workers),
-        ("haul_workers_alive", "Workers seen in the last five minutes, or holding a lock.", |seen| seen.workers_alive),
+        ("haul_workers_alive", "Workers seen in the last five minutes, or holding a lock.", |seen| {
+            seen.workers_alive
+        }),
     ];
     for (name, help, figure) in figures {
         let mut metric = page.metric(name, Kind::Gauge, help);
@@ -102,8 +105,12 @@ fn each(
 fn days(page: &mut Page, queues: &[Labelled<'_>]) {
     type Of = fn(&QueueOverview) -> &Histogram;
     let histograms: [(&'static str, &str, Of); 2] = [
-        ("haul_queue_wait_seconds", "From being put to being popped; since midnight UTC.", |figures| &figures.wait),
-        ("haul_queue_run_seconds", "From being popped to being completed; since midnight UTC.", |figures| &figures.run),
+        ("haul_queue_wait_seconds", "From being put to being popped; since midnight UTC.", |figures| {
+            &figures.wait
+        }),
+        ("haul_queue_run_seconds", "From being popped to being completed; since midnight UTC.", |figures| {
+            &figures.run
+        }),
     ];
     for (name, help, of) in histograms {
         let mut metric = page.metric(name, Kind::Histogram, help);

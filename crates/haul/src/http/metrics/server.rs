@@ -33,12 +33,21 @@ fn process(page: &mut Page, server: &Server) {
     page.single("process_resident_memory_bytes", Kind::Gauge, "Memory in use.", resident);
     page.single("process_cpu_seconds_total", Kind::Counter, "Processor time used.", cpu);
     let ready = super::super::health::obstacle(server).is_none();
-    page.single("haul_ready", Kind::Gauge, "Whether commands that write are served.", f64::from(u8::from(ready)));
+    page.single(
+        "haul_ready",
+        Kind::Gauge,
+        "Whether commands that write are served.",
+        f64::from(u8::from(ready)),
+    );
 }
 
 fn connections(page: &mut Page, server: &Server) {
     let gauges = [
-        ("haul_connections", "Connections of the Redis protocol.", server.connections.load(Ordering::Relaxed)),
+        (
+            "haul_connections",
+            "Connections of the Redis protocol.",
+            server.connections.load(Ordering::Relaxed),
+        ),
         ("haul_subscribers", "Connections subscribed to channels.", server.hub.subscribers()),
         ("haul_event_streams", "Event streams over HTTP.", server.bus.streams()),
         ("haul_job_waits", "Requests that wait for a job.", server.bus.watches()),
@@ -53,13 +62,22 @@ fn connections(page: &mut Page, server: &Server) {
     }
     let counters = [
         ("haul_connections_total", "Connections accepted.", &server.connections_seen),
-        ("haul_connections_refused_total", "Connections beyond connections-max.", &server.connections_refused),
-        ("haul_redis_commands_total", "Commands of the Redis protocol, queue commands or not.", &server.commands),
+        (
+            "haul_connections_refused_total",
+            "Connections beyond connections-max.",
+            &server.connections_refused,
+        ),
+        (
+            "haul_redis_commands_total",
+            "Commands of the Redis protocol, queue commands or not.",
+            &server.commands,
+        ),
     ];
     for (name, help, counter) in counters {
         page.single(name, Kind::Counter, help, load(counter));
     }
-    let mut metric = page.metric("haul_http_requests_total", Kind::Counter, "HTTP requests by class of status.");
+    let mut metric =
+        page.metric("haul_http_requests_total", Kind::Counter, "HTTP requests by class of status.");
     for (class, count) in server.http_requests.counted() {
         metric.sample(&[("status", class)], count as f64);
     }

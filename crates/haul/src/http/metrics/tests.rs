@@ -13,7 +13,8 @@ struct Read {
 }
 
 fn name_end(text: &str) -> usize {
-    text.find(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_' || letter == ':')).unwrap_or(text.len())
+    text.find(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_' || letter == ':'))
+        .unwrap_or(text.len())
 }
 
 /// `{a="b",c="d"}` at the start of `text`: the labels and what follows.
@@ -62,7 +63,8 @@ fn read(text: &str) -> Read {
             let (name, rest) = line.split_at(name_end(line));
             let (labels, value) = labels(rest);
             let kind = &page.kinds[&current];
-            let suffix = name.strip_prefix(current.as_str()).unwrap_or_else(|| panic!("{name} under {current}"));
+            let suffix =
+                name.strip_prefix(current.as_str()).unwrap_or_else(|| panic!("{name} under {current}"));
             match kind.as_str() {
                 "histogram" => assert!(["_bucket", "_sum", "_count"].contains(&suffix), "{line}"),
                 _ => assert_eq!(suffix, "", "{line}"),
@@ -125,7 +127,8 @@ async fn the_page_is_strictly_well_formed_and_says_what_is_so() {
     assert_eq!(page.of("haul_round_commands_bucket le=+Inf"), page.of("haul_round_commands_count"));
     for (name, kind) in &page.kinds {
         if kind == "histogram" {
-            let buckets: Vec<_> = page.samples.keys().filter(|key| key.starts_with(&format!("{name}_bucket"))).collect();
+            let buckets: Vec<_> =
+                page.samples.keys().filter(|key| key.starts_with(&format!("{name}_bucket"))).collect();
             assert!(buckets.is_empty() || buckets.iter().any(|key| key.ends_with("le=+Inf")), "{name}");
         }
     }
