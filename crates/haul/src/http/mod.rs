@@ -25,6 +25,8 @@ use tokio::sync::watch;
 
 use crate::resp::Server;
 
+pub(crate) use body::Text;
+
 /// Bytes of a request's document at most.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
