@@ -561,8 +561,10 @@ impl<'a> Reader<'a> {
 #[schema(as = NewJob)]
 pub(crate) struct PutDocument<'a> {
     /// Into which queue.
+    #[schema(min_length = 1)]
     pub(crate) queue: String,
     /// What kind of job it is: workers choose their code by it.
+    #[schema(min_length = 1)]
     pub(crate) klass: String,
     /// Any JSON; null if left out.
     #[serde(borrow)]
@@ -581,12 +583,15 @@ pub(crate) struct PutDocument<'a> {
     /// How often it may be handed out again after a lock ran out or a retry [default: 5].
     pub(crate) retries: Option<f64>,
     #[serde(default)]
+    #[schema(value_type = Vec<crate::http::Text>)]
     pub(crate) tags: Vec<String>,
     /// Jids of jobs that must be complete before it runs.
     #[serde(default)]
+    #[schema(value_type = Vec<crate::http::Text>)]
     pub(crate) depends: Vec<String>,
     /// Throttles it runs under.
     #[serde(default)]
+    #[schema(value_type = Vec<crate::http::Text>)]
     pub(crate) throttles: Vec<String>,
     /// Refuse if there is a job of that jid.
     #[serde(default)]

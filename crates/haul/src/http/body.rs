@@ -89,3 +89,35 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
         }
     }
 }
+
+/// A name in a document: not empty.
+#[derive(Clone, serde::Deserialize, utoipa::ToSchema)]
+#[serde(try_from = "String")]
+#[schema(as = Name, value_type = String)]
+pub(crate) struct Text(String);
+
+impl TryFrom<String> for Text {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        if text.is_empty() { Err("a name is empty") } else { Ok(Text(text)) }
+    }
+}
+
+impl AsRef<str> for Text {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A whole number, `3.0` too: in JSON they are the same.
+pub(crate) fn whole<'de, D: serde::Deserializer<'de>, N: TryFrom<u64>>(
+    input: D,
+) -> Result<Option<N>, D::Error> {
+    let Some(number) = <Option<f64> as serde::Deserialize>::deserialize(input)? else { return Ok(None) };
+    let fits = number.fract() == 0.0 && (0.0..9e15).contains(&number);
+    let whole = fits.then(|| N::try_from(number as u64).ok()).flatten();
+    whole
+        .map(Some)
+        .ok_or_else(|| serde::de::Error::custom(format!("{number} is not a whole number in range")))
+}

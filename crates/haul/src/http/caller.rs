@@ -64,8 +64,11 @@ fn tenant_name(text: &[u8], limits: DataLimits) -> Result<Name, Problem> {
 
 impl Caller {
     /// A name within its limit.
-    pub(crate) fn name(&self, what: &str, text: &str) -> Result<Name, Problem> {
-        let max = self.server.limits.data.name_bytes_max;
+    pub(crate) fn name(&self, what: &str, text: impl AsRef<str>) -> Result<Name, Problem> {
+        let (text, max) = (text.as_ref(), self.server.limits.data.name_bytes_max);
+        if text.is_empty() {
+            return Err(Problem::bad(format!("{what} is empty")));
+        }
         if text.len() > max {
             let message = format!(
                 "{what} is a name of {} bytes, longer than the limit name-bytes-max, {max}",
@@ -76,7 +79,7 @@ impl Caller {
         Ok(Name::new(text.as_bytes()))
     }
 
-    pub(crate) fn names(&self, what: &str, list: &[String]) -> Result<Vec<Name>, Problem> {
+    pub(crate) fn names(&self, what: &str, list: &[impl AsRef<str>]) -> Result<Vec<Name>, Problem> {
         list.iter().map(|text| self.name(what, text)).collect()
     }
 

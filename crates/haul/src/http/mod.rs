@@ -32,6 +32,8 @@ pub(crate) use health::Requests;
 
 use crate::resp::Server;
 
+pub(crate) use body::Text;
+
 /// Bytes of a request's document at most.
 const BODY_BYTES_MAX: usize = 64 << 20;
 

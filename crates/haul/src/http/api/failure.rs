@@ -7,7 +7,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::dialect::json::{Object, push_list};
-use crate::http::body::{Json, Path};
+use crate::http::body::{Json, Path, Text, whole};
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
 use crate::http::schema::{CountDoc, GroupsDoc, Problems};
@@ -38,6 +38,7 @@ pub(super) async fn list(caller: Caller) -> Result<Response, Problem> {
 #[serde(deny_unknown_fields)]
 pub(super) struct Bulk {
     /// At most this many, the newest first [default: all there are now].
+    #[serde(default, deserialize_with = "whole")]
     limit: Option<usize>,
 }
 
@@ -45,7 +46,8 @@ pub(super) struct Bulk {
 #[serde(deny_unknown_fields)]
 pub(super) struct BulkMove {
     /// Into which queue.
-    queue: String,
+    queue: Text,
+    #[serde(default, deserialize_with = "whole")]
     limit: Option<usize>,
 }
 

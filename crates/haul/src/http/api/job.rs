@@ -11,7 +11,7 @@ use super::{document, done, finite, names_answer};
 use crate::clock;
 use crate::dialect::json::Object;
 use crate::dialect::native_shape::push_job;
-use crate::http::body::{Json, Path, Query};
+use crate::http::body::{Json, Path, Query, Text};
 use crate::http::caller::{Answer, Caller, json};
 use crate::http::problem::Problem;
 use crate::http::schema::{ChangedDoc, CountDoc, JobDoc, JobsDoc, Problems, PutDoc, TagsDoc, TrackedDoc};
@@ -47,7 +47,7 @@ async fn find(caller: &Caller, jid: Name) -> Result<(Box<JobView>, Answer), Prob
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Jids {
-    jids: Vec<String>,
+    jids: Vec<Text>,
 }
 
 /// Several jobs by jid; those that do not exist are left out.
@@ -82,16 +82,16 @@ pub(super) async fn cancel_many(caller: Caller, Json(wanted): Json<Jids>) -> Res
 #[serde(deny_unknown_fields)]
 pub(super) struct Requeue {
     /// Into which queue; its own, or the one it failed in, if left out.
-    queue: Option<String>,
+    queue: Option<Text>,
     delay: Option<f64>,
     priority: Option<f64>,
     retries: Option<f64>,
-    tags: Option<Vec<String>>,
+    tags: Option<Vec<Text>>,
     /// New data; what it has if left out.
     #[schema(value_type = Option<serde_json::Value>)]
     data: Option<Box<RawValue>>,
     #[serde(default)]
-    depends: Vec<String>,
+    depends: Vec<Text>,
 }
 
 /// Put a job again: back into its queue or into another, from any state. A running one is taken from its worker.
@@ -165,7 +165,7 @@ pub(super) async fn priority(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tags {
-    tags: Vec<String>,
+    tags: Vec<Text>,
 }
 
 /// Add tags to a job. Answers all it has.

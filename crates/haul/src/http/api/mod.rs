@@ -24,6 +24,7 @@ use utoipa::openapi::OpenApi as Description;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::body::Text;
 use super::caller::{Answer, Caller, json};
 use super::problem::Problem;
 use crate::dialect::args;
@@ -43,7 +44,7 @@ struct Api;
 
 /// The routes and their description.
 pub(super) fn routes() -> (Router<Arc<Server>>, Description) {
-    OpenApiRouter::with_openapi(Api::openapi())
+    let (routes, mut document) = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(search::search, put::put))
         .routes(routes!(put::by_key))
         .routes(routes!(job::get, job::cancel))
@@ -88,7 +89,25 @@ pub(super) fn routes() -> (Router<Arc<Server>>, Description) {
         .routes(routes!(setting::tags))
         .routes(routes!(setting::info))
         .routes(routes!(crate::http::events::stream))
-        .split_for_parts()
+        .split_for_parts();
+    complete_description(&mut document);
+    (routes, document)
+}
+
+/// What the derived description cannot say: documents take no members but those described (entries of a history have
+/// more, by their kind), and names are not empty.
+fn complete_description(document: &mut Description) {
+    use utoipa::openapi::RefOr;
+    use utoipa::openapi::schema::{AdditionalProperties, Schema};
+    for (name, schema) in document.components.iter_mut().flat_map(|components| &mut components.schemas) {
+        let RefOr::T(Schema::Object(object)) = schema else { continue };
+        if name == "Name" {
+            object.min_length = Some(1);
+        }
+        if name != "Entry" && !object.properties.is_empty() {
+            object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+        }
+    }
 }
 
 /// It is done; nothing to say.
@@ -104,7 +123,7 @@ fn finite(what: &str, value: Option<f64>) -> Result<Option<f64>, Problem> {
 }
 
 /// At least one name.
-fn some_names(caller: &Caller, what: &str, list: &[String]) -> Result<Vec<Name>, Problem> {
+fn some_names(caller: &Caller, what: &str, list: &[Text]) -> Result<Vec<Name>, Problem> {
     if list.is_empty() {
         return Err(Problem::bad(format!("{what} is empty")));
     }

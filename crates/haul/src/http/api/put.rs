@@ -44,7 +44,7 @@ enum IfExists {
 #[serde(untagged)]
 #[expect(dead_code, reason = "described, never made")]
 enum PutBody<'a> {
-    One(PutDocument<'a>),
+    One(Box<PutDocument<'a>>),
     Many(Vec<PutDocument<'a>>),
 }
 
@@ -124,6 +124,11 @@ fn refuses_existing(headers: &HeaderMap) -> Result<bool, Problem> {
 }
 
 fn read(caller: &Caller, document: &PutDocument<'_>, if_exists: Option<IfExists>) -> Result<Put, Problem> {
+    let lists = document.tags.iter().chain(&document.depends).chain(&document.throttles);
+    let names = [&document.queue, &document.klass].into_iter().chain(&document.jid).chain(&document.unique);
+    if names.chain(lists).any(String::is_empty) {
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "BADARG", "a name is empty"));
+    }
     let mut put = document.to_put(caller.server.limits.data).map_err(Problem::bad)?;
     match if_exists {
         Some(IfExists::Replace) => put.when = PutWhen::Always,

@@ -11,7 +11,7 @@ use super::{document, done, finite};
 use crate::clock;
 use crate::dialect::json::{Object, push_list};
 use crate::dialect::native_shape::push_recur;
-use crate::http::body::{Json, Path, Query};
+use crate::http::body::{Json, Path, Query, Text};
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
 use crate::http::schema::{Problems, PutDoc, RecurDoc, RecursDoc};
@@ -22,13 +22,12 @@ const LIST_MAX: usize = 1000;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewRecurring {
-    queue: String,
-    klass: String,
+    queue: Text,
+    klass: Text,
     /// For each of its jobs; null if left out.
     #[schema(value_type = Option<serde_json::Value>)]
     data: Option<Box<RawValue>>,
-    #[schema(min_length = 1)]
-    jid: Option<String>,
+    jid: Option<Text>,
     /// Seconds from one job to the next.
     #[schema(exclusive_minimum = 0)]
     interval: f64,
@@ -39,9 +38,9 @@ pub(super) struct NewRecurring {
     /// Missed jobs made up for at most; 0: all [default: 0].
     backlog: Option<f64>,
     #[serde(default)]
-    tags: Vec<String>,
+    tags: Vec<Text>,
     #[serde(default)]
-    throttles: Vec<String>,
+    throttles: Vec<Text>,
 }
 
 /// Define a recurring job, or define it anew.
@@ -133,8 +132,8 @@ pub(super) async fn list(caller: Caller, Query(query): Query<OfQueue>) -> Result
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecurringChange {
-    queue: Option<String>,
-    klass: Option<String>,
+    queue: Option<Text>,
+    klass: Option<Text>,
     #[schema(value_type = Option<serde_json::Value>)]
     data: Option<Box<RawValue>>,
     #[schema(exclusive_minimum = 0)]
@@ -142,7 +141,7 @@ pub(super) struct RecurringChange {
     priority: Option<f64>,
     retries: Option<f64>,
     backlog: Option<f64>,
-    throttles: Option<Vec<String>>,
+    throttles: Option<Vec<Text>>,
 }
 
 /// Change a recurring job. A new interval counts from its last job.

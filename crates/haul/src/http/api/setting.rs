@@ -10,7 +10,7 @@ use super::{done, finite, names_answer};
 use crate::clock;
 use crate::dialect::json::{Object, push_list};
 use crate::dialect::native_shape::{option_default, push_exact, push_names};
-use crate::http::body::{Json, Path, Query};
+use crate::http::body::{Json, Path, Query, Text};
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
 use crate::http::schema::{InfoDoc, Problems, TagsDoc, ThrottleJobsDoc, ThrottlesDoc};
@@ -174,7 +174,7 @@ pub(super) async fn delete_throttle(caller: Caller, Path(id): Path<String>) -> R
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Release {
-    jids: Vec<String>,
+    jids: Vec<Text>,
 }
 
 /// Take a throttle's locks from jobs, so that others may run beside them.

@@ -11,7 +11,7 @@ use super::{document, done, finite};
 use crate::dialect::json::{Object, push_list};
 use crate::dialect::native::{POP_COUNT_MAX, WAIT_SECONDS_MAX};
 use crate::dialect::native_shape::push_exact;
-use crate::http::body::{Json, Path};
+use crate::http::body::{Json, Path, Text, whole};
 use crate::http::caller::{Answer, Caller, json};
 use crate::http::problem::{Problem, push_error};
 use crate::http::schema::{JobsDoc, LockDoc, NewStateDoc, OutcomesDoc, Problems, RemainingDoc};
@@ -30,12 +30,13 @@ enum Order {
 #[serde(deny_unknown_fields)]
 pub(super) struct PopDocument {
     /// Who takes them: a name for this worker, the same in all its calls.
-    worker: String,
+    worker: Text,
     /// From which queues, in this order.
     #[schema(min_items = 1)]
-    queues: Vec<String>,
+    queues: Vec<Text>,
     /// At most this many [default: 1].
     #[schema(minimum = 0, maximum = 10_000)]
+    #[serde(default, deserialize_with = "whole")]
     count: Option<usize>,
     /// If there is none, wait this many seconds for one [default: 0].
     #[schema(minimum = 0, maximum = 86_400)]
@@ -85,8 +86,9 @@ fn lock(seconds: Option<f64>) -> Result<Lock, Problem> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Beat {
-    worker: String,
+    worker: Text,
     /// The attempt it must be: guards against a lock lost and won again.
+    #[serde(default, deserialize_with = "whole")]
     attempt: Option<u32>,
     /// Seconds from now [default: the queue's `heartbeat`].
     lock: Option<f64>,
@@ -123,9 +125,9 @@ pub(super) async fn heartbeat(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BeatMany {
-    worker: String,
+    worker: Text,
     #[schema(min_items = 1)]
-    jids: Vec<String>,
+    jids: Vec<Text>,
 }
 
 /// Renew several locks, each for itself.
@@ -172,7 +174,8 @@ fn push_outcome(out: &mut Vec<u8>, jid: &Name, problem: Option<&Problem>, more: 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CompleteDocument {
-    worker: String,
+    worker: Text,
+    #[serde(default, deserialize_with = "whole")]
     attempt: Option<u32>,
     /// Kept with the job. A string is kept as its text, anything else as JSON.
     #[schema(value_type = Option<serde_json::Value>)]
@@ -180,12 +183,12 @@ pub(super) struct CompleteDocument {
     #[schema(value_type = Option<serde_json::Value>)]
     data: Option<Box<RawValue>>,
     /// Move on to this queue instead of finishing.
-    next: Option<String>,
+    next: Option<Text>,
     /// Seconds; with `next`.
     delay: Option<f64>,
     /// Jobs to wait for; with `next`.
     #[serde(default)]
-    depends: Vec<String>,
+    depends: Vec<Text>,
 }
 
 impl CompleteDocument {
@@ -237,7 +240,7 @@ pub(super) async fn complete(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CompleteMany {
-    worker: String,
+    worker: Text,
     #[schema(min_items = 1, max_items = 10_000)]
     jobs: Vec<CompleteItem>,
 }
@@ -245,7 +248,8 @@ pub(super) struct CompleteMany {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CompleteItem {
-    jid: String,
+    jid: Text,
+    #[serde(default, deserialize_with = "whole")]
     attempt: Option<u32>,
     #[schema(value_type = Option<serde_json::Value>)]
     result: Option<Box<RawValue>>,
@@ -294,10 +298,11 @@ pub(super) async fn complete_many(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FailDocument {
-    worker: String,
+    worker: Text,
+    #[serde(default, deserialize_with = "whole")]
     attempt: Option<u32>,
     /// Failures of one kind share a group.
-    group: String,
+    group: Text,
     /// Why, a trace perhaps.
     message: String,
     #[schema(value_type = Option<serde_json::Value>)]
@@ -327,12 +332,13 @@ pub(super) async fn fail(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RetryDocument {
-    worker: String,
+    worker: Text,
+    #[serde(default, deserialize_with = "whole")]
     attempt: Option<u32>,
     /// Seconds until it may run again [default: 0].
     delay: Option<f64>,
     /// The group it fails into when no retries are left; with `message`.
-    group: Option<String>,
+    group: Option<Text>,
     message: Option<String>,
 }
 
