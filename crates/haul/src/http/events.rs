@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
@@ -27,10 +26,6 @@ const ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Values of one request's filters.
 const FILTER_VALUES_MAX: usize = 100;
 
-/// Becomes true when the server stops: streams end, or stopping would wait for them.
-#[derive(Clone)]
-pub(crate) struct Stopping(pub(crate) watch::Receiver<bool>);
-
 /// What happens, as it happens: server-sent events.
 ///
 /// Filters can be repeated; of each kind of filter one value must fit. An event's data is an object with `kind`, `at` and,
@@ -47,7 +42,6 @@ pub(crate) struct Stopping(pub(crate) watch::Receiver<bool>);
     responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = ErrorDoc)))]
 pub(crate) async fn stream(
     caller: Caller,
-    Extension(stopping): Extension<Stopping>,
     Query(pairs): Query<Vec<(String, String)>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -62,7 +56,7 @@ pub(crate) async fn stream(
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "TOOMANY", message)
     })?;
     let headers = [("cache-control", "no-cache, no-transform"), ("x-accel-buffering", "no")];
-    Ok((headers, Sse::new(messages(stream, filter, stopping))).into_response())
+    Ok((headers, Sse::new(messages(stream, filter, caller.server.stopping()))).into_response())
 }
 
 fn filter(caller: &Caller, pairs: &[(String, String)]) -> Result<Filter, Problem> {
@@ -97,7 +91,8 @@ fn unknown_kind(value: &str) -> Problem {
 struct Sending {
     stream: bus::Stream,
     filter: Filter,
-    stopping: Stopping,
+    /// The server's stop, which would wait for streams.
+    stopping: watch::Receiver<bool>,
     ready: VecDeque<Event>,
     ended: bool,
 }
@@ -105,7 +100,7 @@ struct Sending {
 fn messages(
     stream: bus::Stream,
     filter: Filter,
-    stopping: Stopping,
+    stopping: watch::Receiver<bool>,
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     let first = match stream.start() {
         Start::Now(at) | Start::After(at) => at_position(at),
@@ -125,13 +120,13 @@ impl Sending {
         if let Some(event) = self.ready.pop_front() {
             return Some(event);
         }
-        if self.ended || *self.stopping.0.borrow() {
+        if self.ended || *self.stopping.borrow() {
             return None;
         }
         let read = tokio::select! {
             read = self.stream.next(&self.filter) => read,
             () = tokio::time::sleep(ALIVE_EVERY) => return Some(at_position(self.stream.position())),
-            _ = self.stopping.0.changed() => return None,
+            _ = self.stopping.changed() => return None,
         };
         match read {
             Read::Events(list) => {

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::events::Stopping;
 use crate::resp::Server;
 
 /// What keeps the server from being ready.
 pub(super) fn obstacle(server: &Server) -> Option<&'static str> {
+    if server.is_stopping() {
+        return Some("stopping: what has arrived is finished");
+    }
     let counters = server.shard.counters();
     if counters.loading.load(Ordering::Relaxed) {
         return Some("loading: the store failed and its state is read again");
@@ -28,12 +29,8 @@ pub(super) async fn live() -> &'static str {
 }
 
 /// Ready, or why not.
-pub(super) async fn ready(
-    State(server): State<Arc<Server>>,
-    Extension(stopping): Extension<Stopping>,
-) -> (StatusCode, String) {
-    let stopping = stopping.0.borrow().then_some("stopping: what has arrived is finished");
-    match stopping.or_else(|| obstacle(&server)) {
+pub(super) async fn ready(State(server): State<Arc<Server>>) -> (StatusCode, String) {
+    match obstacle(&server) {
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
         None => (StatusCode::OK, "ready\n".to_owned()),
     }

@@ -21,10 +21,10 @@ mod ui;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::get;
-use axum::{Extension, Router};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -39,7 +39,7 @@ const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// Serves until told to stop.
 pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
-    let router = router(server, stop.clone());
+    let router = router(server);
     let stopped = async move {
         let _ = stop.changed().await;
     };
@@ -50,7 +50,7 @@ pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: 
 }
 
 /// Every route there is.
-fn router(server: Arc<Server>, stop: watch::Receiver<bool>) -> Router {
+fn router(server: Arc<Server>) -> Router {
     let (api, document) = api::routes();
     let document = document.to_json().unwrap_or_default();
     Router::new()
@@ -68,6 +68,5 @@ fn router(server: Arc<Server>, stop: watch::Receiver<bool>) -> Router {
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(axum::middleware::from_fn_with_state(server.clone(), log::request))
-        .layer(Extension(events::Stopping(stop)))
         .with_state(server)
 }

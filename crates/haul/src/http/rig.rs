@@ -21,7 +21,8 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 pub(crate) struct Rig {
     pub(crate) address: SocketAddr,
     pub(crate) server: Arc<Server>,
-    pub(crate) stop: watch::Sender<bool>,
+    /// Kept: without it the server would stop.
+    _stop: watch::Sender<bool>,
 }
 
 /// A status, and the text that came with it.
@@ -49,7 +50,7 @@ impl Rig {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(super::serve(listener, server.clone(), stopped));
-        Rig { address, server, stop }
+        Rig { address, server, _stop: stop }
     }
 
     /// Says a native command, as `PUT q k {} JID j`, for a tenant.

@@ -1,7 +1,9 @@
 //! What all connections share.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use tokio::sync::watch;
 
 use super::hub::Hub;
 use crate::bus::Bus;
@@ -66,7 +68,7 @@ pub(crate) struct Server {
     /// Queues that metrics show by name.
     pub(crate) metrics_queues_max: usize,
     pub(crate) next_connection: AtomicU64,
-    stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
 }
 
 impl Server {
@@ -95,18 +97,23 @@ impl Server {
             http_requests: crate::http::Requests::default(),
             metrics_queues_max: config.metrics_queues_max,
             next_connection: AtomicU64::new(0),
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
         }
     }
 
     /// Who waits is answered now, and nobody waits any more.
     pub(crate) fn begin_stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.send_replace(true);
         self.shard.end_waits();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        *self.stopping.borrow()
+    }
+
+    /// Becomes true when the server stops: what has no end by itself ends then.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
     }
 
     pub(crate) fn scripts(&self) -> std::sync::MutexGuard<'_, Scripts> {

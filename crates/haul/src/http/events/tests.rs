@@ -133,6 +133,6 @@ async fn wrong_filters_are_refused_and_a_stop_ends_streams() {
     assert_eq!(rig.get(&format!("/api/v1/events?{}", many.join("&"))).await.status, 400);
     let mut stream = rig.open(&format!("GET /api/v1/events?{}", many[..100].join("&"))).await;
     opened(&mut stream).await;
-    rig.stop.send_replace(true);
+    rig.server.begin_stop();
     assert_eq!(message(&mut stream).await, None);
 }
