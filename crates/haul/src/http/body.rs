@@ -115,7 +115,7 @@ pub(crate) fn whole<'de, D: serde::Deserializer<'de>, N: TryFrom<u64>>(
     input: D,
 ) -> Result<Option<N>, D::Error> {
     let Some(number) = <Option<f64> as serde::Deserialize>::deserialize(input)? else { return Ok(None) };
-    let fits = number.fract() == 0.0 && (0.0..9e15).contains(&number);
+    let fits = number.fract() == 0.0 && (0.0..=9_007_199_254_740_991.0).contains(&number);
     let whole = fits.then(|| N::try_from(number as u64).ok()).flatten();
     whole
         .map(Some)

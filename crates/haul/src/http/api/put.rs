@@ -83,7 +83,7 @@ pub(super) struct PutQuery {
 /// `If-None-Match: *` refuses a job that exists with 412. `Idempotency-Key: k` is the same as `"unique": "k"` of one job.
 #[utoipa::path(post, path = "/api/v1/jobs", operation_id = "put", tag = "jobs", params(PutQuery,
         ("If-None-Match" = Option<String>, Header, description = "`*`: refuse a job that exists", pattern = r"^\*$"),
-        ("Idempotency-Key" = Option<String>, Header, description = "a unique key for one job", pattern = "^[a-zA-Z0-9_-]{1,64}$")),
+        ("Idempotency-Key" = Option<String>, Header, description = "a unique key for one job")),
     request_body(content((PutBody = "application/json"), (String = "application/x-ndjson"))),
     responses((status = 201, description = "Put", body = PutAnswer),
         (status = 200, description = "It exists, or the lines were read", body = StreamAnswer), Problems))]
