@@ -39,6 +39,7 @@ pub(super) async fn list(caller: Caller) -> Result<Response, Problem> {
 pub(super) struct Bulk {
     /// At most this many, the newest first [default: all there are now].
     #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_u64)]
     limit: Option<usize>,
 }
 
@@ -48,6 +49,7 @@ pub(super) struct BulkMove {
     /// Into which queue.
     queue: Text,
     #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_u64)]
     limit: Option<usize>,
 }
 

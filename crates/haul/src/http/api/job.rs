@@ -164,7 +164,7 @@ pub(super) async fn priority(
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Tags {
+pub(super) struct NewTags {
     tags: Vec<Text>,
 }
 
@@ -174,7 +174,7 @@ pub(super) struct Tags {
 pub(super) async fn tag(
     caller: Caller,
     Path(jid): Path<String>,
-    Json(wanted): Json<Tags>,
+    Json(wanted): Json<NewTags>,
 ) -> Result<Response, Problem> {
     let (jid, tags) = (caller.name("jid", &jid)?, caller.names("tags", &wanted.tags)?);
     names_answer("tags", &caller.ask(Command::Tag { jid, tags }).await?)

@@ -18,6 +18,9 @@ use crate::http::schema::{BacklogDoc, JobsDoc, Problems, QueueDoc, QueuesDoc, St
 /// Jobs shown by a peek at most.
 const PEEK_MAX: usize = 1000;
 
+/// The largest number of seconds, or of jobs, a queue can be set to.
+const SETTING_MAX: f64 = 1e9;
+
 /// All queues and their counts.
 #[utoipa::path(get, path = "/api/v1/queues", operation_id = "queues", tag = "queues",
     responses((status = 200, body = QueuesDoc), Problems))]
@@ -63,11 +66,11 @@ pub(super) struct QueueChange {
     paused: Option<bool>,
     /// Seconds a lock lasts; null: as the option `heartbeat` says.
     #[serde(default, with = "super::nullable")]
-    #[schema(value_type = Option<f64>, minimum = 1)]
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
     heartbeat: Option<Option<f64>>,
     /// Jobs of it that run at once, at most; null: any number.
     #[serde(default, with = "super::nullable")]
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, maximum = 1_000_000_000)]
     concurrency: Option<Option<f64>>,
 }
 
@@ -83,10 +86,13 @@ pub(super) async fn change(
     let mut commands = Vec::new();
     for (option, change) in [("heartbeat", wanted.heartbeat), ("max-concurrency", wanted.concurrency)] {
         let Some(value) = change else { continue };
-        if value.is_some_and(|value| !value.is_finite() || value < 0.0) {
-            return Err(Problem::bad(format!("{option} must be a number from 0")));
+        if value.is_some_and(|value| !(0.0..=SETTING_MAX).contains(&value)) {
+            return Err(Problem::bad(format!("{option} must be a number from 0 to {SETTING_MAX}")));
         }
-        let option = caller.name("queue", &format!("{queue}-{option}"))?;
+        if option == "max-concurrency" && value.is_some_and(|value| value.fract() != 0.0) {
+            return Err(Problem::bad("concurrency must be a whole number"));
+        }
+        let option = caller.name("queue", format!("{queue}-{option}"))?;
         commands.push(match value {
             Some(value) => Command::ConfigSet { option, value: Name::from(value.to_string()) },
             None => Command::ConfigUnset { option },

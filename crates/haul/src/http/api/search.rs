@@ -106,7 +106,10 @@ fn to_cursor(position: &Position) -> String {
 pub(super) async fn search(caller: Caller, Query(query): Query<SearchQuery>) -> Result<Response, Problem> {
     let mut search = query.search(&caller)?;
     let wanted = search.count;
-    let needle = query.text.as_ref().map(|text| text.to_lowercase()).filter(|text| !text.is_empty());
+    let needle = query.text.as_ref().map(|text| text.to_lowercase());
+    if needle.as_ref().is_some_and(String::is_empty) {
+        return Err(Problem::bad("text is empty"));
+    }
     if needle.is_some() {
         (search.count, search.examine_max) = (STEP_TEXTS, STEP_TEXTS);
     }

@@ -89,6 +89,7 @@ pub(super) struct Beat {
     worker: Text,
     /// The attempt it must be: guards against a lock lost and won again.
     #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
     attempt: Option<u32>,
     /// Seconds from now [default: the queue's `heartbeat`].
     lock: Option<f64>,
@@ -176,6 +177,7 @@ fn push_outcome(out: &mut Vec<u8>, jid: &Name, problem: Option<&Problem>, more: 
 pub(super) struct CompleteDocument {
     worker: Text,
     #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
     attempt: Option<u32>,
     /// Kept with the job. A string is kept as its text, anything else as JSON.
     #[schema(value_type = Option<serde_json::Value>)]
@@ -250,6 +252,7 @@ pub(super) struct CompleteMany {
 pub(super) struct CompleteItem {
     jid: Text,
     #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
     attempt: Option<u32>,
     #[schema(value_type = Option<serde_json::Value>)]
     result: Option<Box<RawValue>>,
@@ -300,6 +303,7 @@ pub(super) async fn complete_many(
 pub(super) struct FailDocument {
     worker: Text,
     #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
     attempt: Option<u32>,
     /// Failures of one kind share a group.
     group: Text,
@@ -334,6 +338,7 @@ pub(super) async fn fail(
 pub(super) struct RetryDocument {
     worker: Text,
     #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
     attempt: Option<u32>,
     /// Seconds until it may run again [default: 0].
     delay: Option<f64>,
