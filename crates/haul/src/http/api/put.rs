@@ -44,7 +44,7 @@ enum IfExists {
 #[serde(untagged)]
 #[expect(dead_code, clippy::large_enum_variant, reason = "described, never made")]
 enum PutBody<'a> {
-    One(Box<PutDocument<'a>>),
+    One(PutDocument<'a>),
     Many(Vec<PutDocument<'a>>),
 }
 
