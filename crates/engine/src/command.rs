@@ -197,6 +197,8 @@ pub enum Command {
     FailureGroups,
     /// -> `Page`
     Failed { group: Name, range: RankWindow },
+    /// Jobs by what they are, a page at a time. -> `Found`
+    Search(Box<Search>),
     /// -> `Option`
     ConfigGet { option: Name },
     /// The options that are set. -> `Options`
@@ -211,6 +213,8 @@ pub enum Command {
     ThrottleGet { id: Name },
     /// -> `Done`
     ThrottleDelete { id: Name },
+    /// The throttles that are stored, by name. -> `Names`
+    Throttles,
     /// -> `Names`
     ThrottleLocks { id: Name },
     /// -> `Names`
@@ -252,6 +256,8 @@ impl Command {
             | Command::Jobs(_)
             | Command::FailureGroups
             | Command::Failed { .. }
+            | Command::Search(_)
+            | Command::Throttles
             | Command::ConfigGet { .. }
             | Command::ConfigAll
             | Command::ThrottleGet { .. }
@@ -469,6 +475,97 @@ pub struct Jobs {
     pub queue: Name,
     /// Positions wanted.
     pub range: RankWindow,
+}
+
+/// See [`Command::Search`]. What is none is not asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// In which queue; completed jobs are in none.
+    pub queue: Option<Name>,
+    /// In which state.
+    pub state: Option<SearchState>,
+    /// Of which klass.
+    pub klass: Option<Name>,
+    /// With which tag.
+    pub tag: Option<Name>,
+    /// Held by which worker.
+    pub worker: Option<Name>,
+    /// Failed in which group.
+    pub group: Option<Name>,
+    /// The last thing in their history happened then or later.
+    pub since: Option<f64>,
+    /// It happened then or earlier.
+    pub until: Option<f64>,
+    /// Where the page before ended.
+    pub from: Option<Position>,
+    /// Jobs on a page at most.
+    pub count: usize,
+    /// Jobs looked at for it at most.
+    pub examine_max: usize,
+}
+
+/// A state as people see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchState {
+    /// Ready to be popped.
+    Waiting,
+    /// Locked, and the lock has not run out.
+    Running,
+    /// Its lock has run out or was taken away.
+    Stalled,
+    /// Not before a time.
+    Scheduled,
+    /// Blocked by other jobs.
+    Depends,
+    /// Held back by a throttle.
+    Throttled,
+    /// In a failure group.
+    Failed,
+    /// Finished.
+    Complete,
+}
+
+impl SearchState {
+    /// The state of that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "waiting" => SearchState::Waiting,
+            "running" => SearchState::Running,
+            "stalled" => SearchState::Stalled,
+            "scheduled" => SearchState::Scheduled,
+            "depends" => SearchState::Depends,
+            "throttled" => SearchState::Throttled,
+            "failed" => SearchState::Failed,
+            "complete" => SearchState::Complete,
+            _ => return None,
+        })
+    }
+}
+
+/// Where in a search's walk a page ended.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Position {
+    /// The queue, group, tag or worker whose jobs were walked.
+    pub name: Name,
+    /// Which of its indexes.
+    pub place: crate::Place,
+    /// The last job's score there.
+    pub score: f64,
+    /// The last job.
+    pub jid: Name,
+}
+
+impl Position {
+    /// As bytes that a client may hold.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
+
+    /// From bytes that a client sent; none if they are not a position.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let position: Position = postcard::from_bytes(bytes).ok()?;
+        position.score.is_finite().then_some(position)
+    }
 }
 
 /// The lists a queue (or the tenant) has.

@@ -71,6 +71,14 @@ impl History {
         }
     }
 
+    /// When the last thing happened.
+    pub(crate) fn last_at(&self) -> Option<f64> {
+        match self {
+            History::Put(when, _) => Some(*when),
+            History::Entries(entries) => entries.last().map(|entry| entry.when),
+        }
+    }
+
     /// Whether it was ever completed.
     pub(crate) fn has_done(&self) -> bool {
         self.others().any(|entry| entry.what == What::Done)

@@ -35,6 +35,8 @@ pub enum Reply {
     Stats(Box<StatsView>),
     /// Part of a list, with the whole's length.
     Page { total: usize, jids: Vec<Name> },
+    /// A page of a search: the jobs, where each is in the walk, and where the next page begins.
+    Found { jobs: Vec<JobView>, positions: Vec<crate::Position>, next: Option<crate::Position> },
     /// Failure groups with their sizes, by name.
     Groups(Vec<(Name, usize)>),
     /// Tracked jobs, and tracked jids whose job is gone.
@@ -66,7 +68,9 @@ impl Reply {
     pub fn bodies(&self, each: &mut dyn FnMut(BodyId)) {
         match self {
             Reply::Job(Some(job)) => job.bodies(each),
-            Reply::Jobs(jobs) | Reply::Tracked { jobs, .. } => jobs.iter().for_each(|job| job.bodies(each)),
+            Reply::Jobs(jobs) | Reply::Tracked { jobs, .. } | Reply::Found { jobs, .. } => {
+                jobs.iter().for_each(|job| job.bodies(each));
+            }
             Reply::Key(view) => view.bodies(each),
             _ => {}
         }

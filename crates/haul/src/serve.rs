@@ -88,6 +88,7 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     let accepting = tokio::spawn(crate::resp::serve(redis, server.clone(), stopped));
     wait_for_signal(&thread).await?;
     tracing::info!("stopping: what has arrived is finished, the data is closed");
+    server.begin_stop();
     stop.send_replace(true);
     accepting.await?;
     if let Some(http) = http {

@@ -11,6 +11,7 @@ mod pop;
 mod put;
 mod recur;
 mod retry;
+mod search;
 mod tag;
 mod throttle;
 mod timeout;
@@ -83,6 +84,7 @@ impl Tenant {
             Command::ThrottleSet { id, maximum, ttl } => Ok(self.throttle_set(cx, id, maximum, ttl)),
             Command::ThrottleGet { id } => Ok(self.throttle_get(cx, id)),
             Command::ThrottleDelete { id } => Ok(self.throttle_delete(cx, &id)),
+            Command::Throttles => Ok(self.throttles(cx)),
             Command::ThrottleLocks { id } => Ok(self.throttle_locks(&id)),
             Command::ThrottlePending { id } => Ok(self.throttle_pending(&id)),
             Command::ThrottleRelease { id, jids } => Ok(self.throttle_release(cx, &id, &jids)),
@@ -108,6 +110,7 @@ impl Tenant {
             Command::Jobs(jobs) => Reply::Names(self.list(cx, &jobs)),
             Command::FailureGroups => self.failure_groups(),
             Command::Failed { group, range } => self.failed(&group, range),
+            Command::Search(search) => self.search(cx, &search),
             Command::Totals => self.totals(cx),
             _ => Reply::Done,
         }

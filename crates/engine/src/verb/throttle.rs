@@ -31,6 +31,14 @@ impl Tenant {
         Reply::Throttle(ThrottleView { id, maximum, ttl })
     }
 
+    /// The ids of those that are defined.
+    pub(super) fn throttles(&self, cx: &Cx<'_>) -> Reply {
+        let defined = self.indexes.throttles.iter().filter(|(_, record)| record.is_defined(cx.clock));
+        let mut ids: Vec<Name> = defined.map(|(id, _)| id.clone()).collect();
+        ids.sort_unstable();
+        Reply::Names(ids)
+    }
+
     pub(super) fn throttle_delete(&mut self, cx: &mut Cx<'_>, id: &Name) -> Reply {
         if let Some(record) = self.indexes.throttles.get_mut(id) {
             record.maximum = None;

@@ -309,31 +309,7 @@ impl<'a> Reader<'a> {
 
     fn put_document(&self, text: &[u8]) -> Result<Put, Bad> {
         let job: PutDocument<'_> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let names = |list: Vec<String>| {
-            list.iter().map(|name| self.args.to_name(name.as_bytes())).collect::<Result<Vec<_>, _>>()
-        };
-        let name = |text: &str| self.args.to_name(text.as_bytes());
-        for (word, value) in [("priority", job.priority), ("delay", job.delay), ("retries", job.retries)] {
-            if value.is_some_and(|value| !value.is_finite()) {
-                return Err(format!("{word} must be a number"));
-            }
-        }
-        Ok(Put {
-            jid: job.jid.as_deref().map_or_else(|| Ok(crate::clock::new_jid()), name)?,
-            queue: name(&job.queue)?,
-            worker: None,
-            klass: Some(name(&job.klass)?),
-            data: Some(
-                self.document("data", job.data.map_or("null", serde_json::value::RawValue::get).as_bytes())?,
-            ),
-            delay: job.delay.unwrap_or(0.0),
-            priority: Some(job.priority.unwrap_or(0.0)),
-            tags: Some(names(job.tags)?),
-            retries: Some(job.retries.unwrap_or(5.0)),
-            depends: names(job.depends)?,
-            throttles: names(job.throttles)?,
-            when: if job.nx { PutWhen::New } else { PutWhen::Always },
-        })
+        job.to_put(self.args.limits)
     }
 
     fn move_job(&self) -> Read {
@@ -570,24 +546,89 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A job of `HAUL.MPUT`.
-#[derive(serde::Deserialize)]
+/// A job to be put, as a JSON document: of `HAUL.MPUT` and of the HTTP interface.
+#[derive(serde::Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct PutDocument<'a> {
-    queue: String,
-    klass: String,
+#[schema(as = NewJob)]
+pub(crate) struct PutDocument<'a> {
+    /// Into which queue.
+    #[schema(min_length = 1)]
+    pub(crate) queue: String,
+    /// What kind of job it is: workers choose their code by it.
+    #[schema(min_length = 1)]
+    pub(crate) klass: String,
+    /// Any JSON; null if left out.
     #[serde(borrow)]
-    data: Option<&'a serde_json::value::RawValue>,
-    jid: Option<String>,
-    priority: Option<f64>,
-    delay: Option<f64>,
-    retries: Option<f64>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub(crate) data: Option<&'a serde_json::value::RawValue>,
+    /// Its name; made if left out.
+    #[schema(min_length = 1)]
+    pub(crate) jid: Option<String>,
+    /// A key of yours instead of a jid: while a job with this key is kept, no second one is made.
+    #[schema(min_length = 1)]
+    pub(crate) unique: Option<String>,
+    /// Higher runs first [default: 0].
+    pub(crate) priority: Option<f64>,
+    /// Seconds until it may run [default: 0].
+    pub(crate) delay: Option<f64>,
+    /// How often it may be handed out again after a lock ran out or a retry [default: 5].
+    pub(crate) retries: Option<f64>,
     #[serde(default)]
-    tags: Vec<String>,
+    #[schema(value_type = Vec<crate::http::Text>)]
+    pub(crate) tags: Vec<String>,
+    /// Jids of jobs that must be complete before it runs.
     #[serde(default)]
-    depends: Vec<String>,
+    #[schema(value_type = Vec<crate::http::Text>)]
+    pub(crate) depends: Vec<String>,
+    /// Throttles it runs under.
     #[serde(default)]
-    throttles: Vec<String>,
+    #[schema(value_type = Vec<crate::http::Text>)]
+    pub(crate) throttles: Vec<String>,
+    /// Refuse if there is a job of that jid.
     #[serde(default)]
-    nx: bool,
+    pub(crate) nx: bool,
+}
+
+impl PutDocument<'_> {
+    /// As the engine takes it, within the limits.
+    pub(crate) fn to_put(&self, limits: super::DataLimits) -> Result<Put, Bad> {
+        let args = Args { list: &[], limits };
+        let name = |text: &str| args.to_name(text.as_bytes());
+        let names = |list: &[String]| list.iter().map(|text| name(text)).collect::<Result<Vec<_>, _>>();
+        for (word, value) in [("priority", self.priority), ("delay", self.delay), ("retries", self.retries)] {
+            if value.is_some_and(|value| !value.is_finite()) {
+                return Err(format!("{word} must be a number"));
+            }
+        }
+        let data = self.data.map_or("null", serde_json::value::RawValue::get).as_bytes();
+        kind(data).map_err(|error| format!("data is not JSON: {error}"))?;
+        let jid = match (&self.jid, &self.unique) {
+            (Some(_), Some(_)) => return Err("jid and unique exclude each other".to_owned()),
+            (Some(jid), None) => name(jid)?,
+            (None, Some(key)) => unique_jid(&name(key)?),
+            (None, None) => crate::clock::new_jid(),
+        };
+        Ok(Put {
+            jid,
+            queue: name(&self.queue)?,
+            worker: None,
+            klass: Some(name(&self.klass)?),
+            data: Some(args.text(data)?),
+            delay: self.delay.unwrap_or(0.0),
+            priority: Some(self.priority.unwrap_or(0.0)),
+            tags: Some(names(&self.tags)?),
+            retries: Some(self.retries.unwrap_or(5.0)),
+            depends: names(&self.depends)?,
+            throttles: names(&self.throttles)?,
+            when: if self.nx || self.unique.is_some() { PutWhen::New } else { PutWhen::Always },
+        })
+    }
+}
+
+/// The jid of the job with a unique key: the same key gives the same job.
+pub(crate) fn unique_jid(key: &Name) -> Name {
+    use sha1::Digest;
+    let digest = sha1::Sha1::new().chain_update(b"unique ").chain_update(key.bytes()).finalize();
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Name::from(hex)
 }

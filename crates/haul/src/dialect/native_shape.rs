@@ -120,11 +120,13 @@ impl Shape {
 fn option_frame(option: &Name, value: Option<Name>) -> Frame {
     match value {
         Some(value) => bulk(value.bytes().to_vec()),
-        None => match OPTIONS.iter().find(|(known, _)| known.as_bytes() == option.bytes()) {
-            Some((_, default)) => word(default),
-            None => Frame::Nil,
-        },
+        None => option_default(option).map_or(Frame::Nil, word),
     }
+}
+
+/// What an option is when nobody has set it.
+pub(crate) fn option_default(option: &Name) -> Option<&'static str> {
+    OPTIONS.iter().find(|(known, _)| known.as_bytes() == option.bytes()).map(|(_, default)| *default)
 }
 
 fn job_frame(job: &JobView, texts: &Texts) -> Frame {
@@ -133,7 +135,7 @@ fn job_frame(job: &JobView, texts: &Texts) -> Frame {
     bulk(out)
 }
 
-fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
+pub(crate) fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
     match reply {
         Reply::Counts(counts) => push_counts(out, counts),
         Reply::AllCounts(all) => push_list(out, all, "[]", push_counts),
@@ -206,12 +208,12 @@ fn push_options(out: &mut Vec<u8>, options: &[(Name, Name)]) {
     object.end();
 }
 
-fn push_names(out: &mut Vec<u8>, list: &[Name]) {
+pub(crate) fn push_names(out: &mut Vec<u8>, list: &[Name]) {
     push_list(out, list, "[]", |out, name| push_json_string(out, name.bytes()));
 }
 
 /// With all its digits: a time to the microsecond has more than the scripts print.
-fn push_exact(out: &mut Vec<u8>, value: f64) {
+pub(crate) fn push_exact(out: &mut Vec<u8>, value: f64) {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         push_int(out, value as i64);
     } else {
@@ -226,7 +228,7 @@ fn push_name_or_null(object: &mut Object<'_>, key: &str, name: Option<&Name>) {
     }
 }
 
-fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
+pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     let mut object = Object::json(out);
     object.string("jid", job.jid.bytes());
     object.string("klass", job.klass.bytes());
@@ -267,7 +269,7 @@ fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
 }
 
 /// Data is JSON already; bytes that are not UTF-8 would spoil the whole document and are replaced.
-fn push_data(out: &mut Vec<u8>, data: &[u8]) {
+pub(crate) fn push_data(out: &mut Vec<u8>, data: &[u8]) {
     match std::str::from_utf8(data) {
         Ok(_) => out.extend_from_slice(data),
         Err(_) => out.extend_from_slice(String::from_utf8_lossy(data).as_bytes()),
@@ -306,7 +308,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &Entry, texts: &Texts) {
     object.end();
 }
 
-fn push_counts(out: &mut Vec<u8>, counts: &QueueCounts) {
+pub(crate) fn push_counts(out: &mut Vec<u8>, counts: &QueueCounts) {
     let mut object = Object::json(out);
     object.string("name", counts.name.bytes());
     object.count("waiting", counts.waiting);
@@ -329,7 +331,7 @@ fn push_series(out: &mut Vec<u8>, series: &Series) {
     object.end();
 }
 
-fn push_recur(out: &mut Vec<u8>, recur: &Recur) {
+pub(crate) fn push_recur(out: &mut Vec<u8>, recur: &Recur) {
     let mut object = Object::json(out);
     object.string("jid", recur.jid.bytes());
     object.string("klass", recur.klass.bytes());

@@ -1,7 +1,7 @@
 //! What all connections share.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::hub::Hub;
 use crate::config::Config;
@@ -59,6 +59,7 @@ pub(crate) struct Server {
     pub(crate) connections_refused: AtomicU64,
     pub(crate) commands: AtomicU64,
     pub(crate) next_connection: AtomicU64,
+    stopping: AtomicBool,
 }
 
 impl Server {
@@ -83,7 +84,18 @@ impl Server {
             connections_refused: AtomicU64::new(0),
             commands: AtomicU64::new(0),
             next_connection: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
         }
+    }
+
+    /// Who waits is answered now, and nobody waits any more.
+    pub(crate) fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.shard.end_waits();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     pub(crate) fn scripts(&self) -> std::sync::MutexGuard<'_, Scripts> {

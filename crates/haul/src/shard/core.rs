@@ -272,6 +272,11 @@ impl Core {
         }
     }
 
+    /// Everybody who waits goes away empty-handed.
+    pub(crate) fn end_all_waits(&mut self) {
+        self.end_waits(f64::INFINITY);
+    }
+
     /// Ends the round: makes its changes durable, then lets its events out; its answers are the caller's to let out.
     /// Err: the memory must be dropped and loaded again.
     pub(crate) fn finish(&mut self, publish: &mut dyn Publish) -> Result<Finished, Fault> {

@@ -33,6 +33,7 @@ pub(crate) struct Shard {
     pub(super) counters: Arc<Counters>,
     pub(super) stopping: Arc<AtomicBool>,
     pub(super) outlet: Arc<Outlet>,
+    pub(super) draining: Arc<AtomicBool>,
 }
 
 impl Shard {
@@ -121,6 +122,13 @@ impl Shard {
     /// Figures for `INFO` and metrics.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Answers everybody who waits, and lets nobody wait any more.
+    pub(crate) fn end_waits(&self) {
+        self.draining.store(true, Ordering::Release);
+        // An empty request, so that it is noticed at once.
+        drop(self.send(Vec::new(), Vec::new(), None));
     }
 
     /// Asks the thread to finish what has arrived and end.

@@ -68,13 +68,25 @@ pub(crate) fn start(
         bodies: Arc::new(RwLock::new(core.bodies())),
         counters: Arc::new(Counters::default()),
         stopping: Arc::new(AtomicBool::new(false)),
+        draining: Arc::new(AtomicBool::new(false)),
         outlet: Arc::new(Outlet::new()),
     };
     let bodies = shard.bodies.clone();
     let (counters, stopping) = (shard.counters.clone(), shard.stopping.clone());
+    let draining = shard.draining.clone();
     let outlet = shard.outlet.clone();
-    let body =
-        Loop { arrived, open, settings, publish, outlet, bodies, counters, stopping, careful_rounds: 0 };
+    let body = Loop {
+        arrived,
+        open,
+        settings,
+        publish,
+        outlet,
+        bodies,
+        counters,
+        stopping,
+        draining,
+        careful_rounds: 0,
+    };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
     Ok((shard, thread))
 }
@@ -88,6 +100,7 @@ struct Loop {
     bodies: Arc<RwLock<Arc<dyn Bodies>>>,
     counters: Arc<Counters>,
     stopping: Arc<AtomicBool>,
+    draining: Arc<AtomicBool>,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
 }
@@ -108,11 +121,15 @@ impl Loop {
             };
             core.listen(self.publish.is_heard());
             core.wake(clock);
+            if self.draining.load(Ordering::Acquire) {
+                core.end_all_waits();
+            }
             let before = clock::instant();
             match core.finish(&mut *self.publish) {
                 Ok(finished) => {
+                    let took = before.elapsed();
                     self.outlet.release(finished.answers);
-                    self.count(finished.size, before.elapsed());
+                    self.count(finished.size, took);
                     self.counters.jobs.store(core.engine().jobs(), Ordering::Relaxed);
                     self.counters.waiting.store(core.waiting(), Ordering::Relaxed);
                 }

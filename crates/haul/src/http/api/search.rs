@@ -1,0 +1,180 @@
+//! Finding jobs.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use haul_engine::{Command, JobView, Position, Reply, Search, SearchState};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::finite;
+use crate::dialect::Texts;
+use crate::dialect::json::push_json_string;
+use crate::dialect::native_shape::push_job;
+use crate::http::body::Query;
+use crate::http::caller::{Caller, json};
+use crate::http::problem::Problem;
+use crate::http::schema::{PageDoc, Problems};
+
+/// Jobs on a page, unless said otherwise.
+const LIMIT: usize = 25;
+/// Jobs on a page at most.
+const LIMIT_MAX: usize = 1000;
+/// Jobs looked at in one step: the shard does other work between steps.
+const STEP_JOBS: usize = 2000;
+/// Steps of one request.
+const STEPS_MAX: usize = 20;
+/// Jobs whose data is read in one step of a search for text.
+const STEP_TEXTS: usize = 250;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct SearchQuery {
+    /// waiting, running, stalled, scheduled, depends, throttled, failed or complete.
+    #[param(inline, value_type = Option<crate::http::schema::StateDoc>)]
+    state: Option<String>,
+    queue: Option<String>,
+    klass: Option<String>,
+    tag: Option<String>,
+    /// Held by this worker.
+    worker: Option<String>,
+    /// Failed in this group.
+    group: Option<String>,
+    /// In its jid, klass, tags, data or failure, whatever the case of letters.
+    #[param(min_length = 1)]
+    text: Option<String>,
+    /// Seconds since 1970: the last thing in its history happened then or later.
+    since: Option<f64>,
+    /// It happened then or earlier.
+    until: Option<f64>,
+    /// Where the page before ended: its `next`.
+    #[param(pattern = "^([0-9a-f]{2})+$")]
+    cursor: Option<String>,
+    /// Jobs on a page, at most 1000 [default: 25].
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+impl SearchQuery {
+    fn search(&self, caller: &Caller) -> Result<Search, Problem> {
+        let name =
+            |what: &str, text: &Option<String>| text.as_ref().map(|text| caller.name(what, text)).transpose();
+        let limit = self.limit.unwrap_or(LIMIT);
+        if !(1..=LIMIT_MAX).contains(&limit) {
+            return Err(Problem::bad(format!("limit is from 1 to {LIMIT_MAX} (page-jobs-max)")));
+        }
+        let state = self.state.as_deref().map(|word| {
+            SearchState::from_word(word).ok_or_else(|| {
+                Problem::bad(
+                    "state is waiting, running, stalled, scheduled, depends, throttled, failed or complete",
+                )
+            })
+        });
+        Ok(Search {
+            queue: name("queue", &self.queue)?,
+            state: state.transpose()?,
+            klass: name("klass", &self.klass)?,
+            tag: name("tag", &self.tag)?,
+            worker: name("worker", &self.worker)?,
+            group: name("group", &self.group)?,
+            since: finite("since", self.since)?,
+            until: finite("until", self.until)?,
+            from: self.cursor.as_deref().map(from_cursor).transpose()?,
+            count: limit,
+            examine_max: STEP_JOBS,
+        })
+    }
+}
+
+fn from_cursor(text: &str) -> Result<Position, Problem> {
+    let bytes: Option<Vec<u8>> = (0..text.len())
+        .step_by(2)
+        .map(|at| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok()))
+        .collect();
+    let position = bytes.as_deref().and_then(Position::from_bytes);
+    position.ok_or_else(|| Problem::bad("cursor is not one that a search answered as next"))
+}
+
+fn to_cursor(position: &Position) -> String {
+    position.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Find jobs. All that is asked for must hold. Answers a page; a search of very many jobs may answer pages with few jobs
+/// or none before the last.
+#[utoipa::path(get, path = "/api/v1/jobs", operation_id = "search", tag = "jobs", params(SearchQuery),
+    responses((status = 200, body = PageDoc), Problems))]
+pub(super) async fn search(caller: Caller, Query(query): Query<SearchQuery>) -> Result<Response, Problem> {
+    let mut search = query.search(&caller)?;
+    let wanted = search.count;
+    let needle = query.text.as_ref().map(|text| text.to_lowercase());
+    if needle.as_ref().is_some_and(String::is_empty) {
+        return Err(Problem::bad("text is empty"));
+    }
+    if needle.is_some() {
+        (search.count, search.examine_max) = (STEP_TEXTS, STEP_TEXTS);
+    }
+    let (mut out, mut found) = (b"{\"jobs\":[".to_vec(), 0);
+    for _ in 0..STEPS_MAX {
+        if needle.is_none() {
+            search.count = wanted - found;
+        }
+        let answer = caller.ask(Command::Search(Box::new(search.clone()))).await?;
+        let Reply::Found { jobs, positions, next } = &answer.reply else { return Err(Problem::unexpected()) };
+        search.from = next.clone();
+        for (at, job) in jobs.iter().enumerate() {
+            if needle.as_ref().is_some_and(|needle| !has_text(job, &answer.texts, needle)) {
+                continue;
+            }
+            if found > 0 {
+                out.push(b',');
+            }
+            push_job(&mut out, job, &answer.texts);
+            found += 1;
+            if found == wanted {
+                // A page that is full before the step's last job goes on behind the job it ended with.
+                if at + 1 < jobs.len() {
+                    search.from = positions.get(at).cloned();
+                }
+                break;
+            }
+        }
+        if found == wanted || search.from.is_none() {
+            break;
+        }
+    }
+    out.extend_from_slice(b"],\"next\":");
+    match &search.from {
+        Some(position) => push_json_string(&mut out, to_cursor(position).as_bytes()),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b'}');
+    Ok(json(StatusCode::OK, out))
+}
+
+fn has_text(job: &JobView, texts: &Texts, needle: &str) -> bool {
+    let has = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        text.to_lowercase().contains(needle)
+    };
+    let failure = job.failure.as_ref();
+    has(job.jid.bytes())
+        || has(job.klass.bytes())
+        || job.tags.iter().any(|tag| has(tag.bytes()))
+        || has(texts.bytes(&job.data))
+        || failure.is_some_and(|failure| has(failure.group.bytes()) || has(texts.bytes(&failure.message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_comes_back_as_it_was_and_nonsense_is_refused() {
+        let position =
+            Position { name: "q".into(), place: haul_engine::Place::Work, score: -1.25, jid: "a job".into() };
+        assert_eq!(from_cursor(&to_cursor(&position)).unwrap(), position);
+        for text in ["0", "zz", "00", "é", "ffffffffffffffffffff"] {
+            assert!(from_cursor(text).is_err(), "{text}");
+        }
+    }
+}
