@@ -40,6 +40,10 @@ impl Publish for Outlets {
         Publish::publish(&mut self.hub, tenant, events);
     }
 
+    fn is_heard(&self) -> bool {
+        self.hub.is_heard()
+    }
+
     fn listeners(&self) -> Listeners {
         self.bus.listeners()
     }

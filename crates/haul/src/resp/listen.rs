@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::conn::{Conn, End};
+use super::lanes::Lanes;
 use super::server::Server;
 
 /// A bound address.
@@ -28,10 +30,14 @@ impl Listener {
 
 /// Serves connections until told to stop.
 pub(crate) async fn serve(listener: Listener, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
+    let lanes = match Lanes::start(&server.shard) {
+        Ok(lanes) => lanes,
+        Err(error) => return tracing::error!(%error, "no thread for connections could be started"),
+    };
     loop {
         tokio::select! {
             accepted = listener.listener.accept() => match accepted {
-                Ok((stream, peer)) => admit(&server, stream, peer, stop.clone()),
+                Ok((stream, peer)) => admit(&server, lanes.next(), stream, peer, stop.clone()),
                 Err(error) => {
                     // Out of file descriptors, mostly: the ones in use go on.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -43,7 +49,13 @@ pub(crate) async fn serve(listener: Listener, server: Arc<Server>, mut stop: wat
     }
 }
 
-fn admit(server: &Arc<Server>, mut stream: TcpStream, peer: SocketAddr, mut stop: watch::Receiver<bool>) {
+fn admit(
+    server: &Arc<Server>,
+    lane: &Handle,
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    mut stop: watch::Receiver<bool>,
+) {
     server.connections_seen.fetch_add(1, Ordering::Relaxed);
     if server.connections.fetch_add(1, Ordering::Relaxed) >= server.limits.connections_max {
         server.connections.fetch_sub(1, Ordering::Relaxed);
@@ -56,13 +68,19 @@ fn admit(server: &Arc<Server>, mut stream: TcpStream, peer: SocketAddr, mut stop
     let _ = stream.set_nodelay(true);
     let id = server.next_connection.fetch_add(1, Ordering::Relaxed) + 1;
     let server = server.clone();
-    tokio::spawn(async move {
-        let mut conn = Conn::new(server.clone(), stream, id);
-        let end = tokio::select! {
-            end = conn.run() => end,
-            _ = stop.changed() => End::Stopping,
+    let stream = stream.into_std();
+    lane.spawn(async move {
+        let end = match stream.and_then(TcpStream::from_std) {
+            Ok(stream) => {
+                let mut conn = Conn::new(server.clone(), stream, id);
+                tokio::select! {
+                    biased;
+                    end = conn.run() => end,
+                    _ = stop.changed() => End::Stopping,
+                }
+            }
+            Err(error) => error.into(),
         };
-        drop(conn);
         server.connections.fetch_sub(1, Ordering::Relaxed);
         tracing::debug!(%peer, ?end, "connection ended");
     });
