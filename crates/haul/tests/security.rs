@@ -2,7 +2,7 @@
 
 mod robust_support;
 
-#[expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by panicking")]
+#[expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
