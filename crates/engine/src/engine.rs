@@ -31,6 +31,8 @@ pub(crate) struct Round {
     watching: bool,
     /// Tenants commanded in this round; may repeat.
     tenants: Vec<Name>,
+    /// Nobody listens: events are not collected.
+    pub(crate) hushed: bool,
     /// Reads must not tidy up: nothing can be stored now.
     pub(crate) frozen: bool,
 }
@@ -115,6 +117,11 @@ impl Engine {
         self.round.frozen = frozen;
     }
 
+    /// While hushed, no events are collected: nobody would hear them.
+    pub fn hush(&mut self, hushed: bool) {
+        self.round.hushed = hushed;
+    }
+
     /// The events since the last call, in order.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.round.events)
@@ -189,7 +196,8 @@ impl Engine {
         let mut fresh = Tenant::default();
         fresh.indexes.failure_seq = tenant.indexes.failure_seq;
         let old = std::mem::replace(tenant, fresh);
-        for (jid, job) in old.jobs {
+        for job in old.jobs {
+            let jid = job.jid.clone();
             job.bodies().for_each(|id| self.round.drop_body(id));
             for other in job.more.iter().flat_map(|more| &more.dependencies) {
                 tenant.indexes.dirty.insert(Key::Edge(jid.clone(), other.clone()));

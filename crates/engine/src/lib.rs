@@ -8,7 +8,7 @@
 //!
 //! - `name`, `score`, `text`: the small value types. A [`Text`] is short and in memory, or a body in the store.
 //! - `command`, `reply`, `event`: what goes in and what comes out. Dialects translate to and from these.
-//! - `job`, `queue`, `worker`, `tag`, `recur`, `throttle`, `stats`, `config`, `keyspace`: the nouns.
+//! - `job` (with `history`, and `jobs`: all of them), `queue`, `worker`, `tag`, `recur`, `throttle`, `stats`, `config`, `keyspace`: the nouns.
 //! - `verb/`: one file a verb: look up, check everything, change, emit, reply. No check after the first change, so a
 //!   refused command needs no rollback.
 //! - `tenant`: the state of one tenant and the moves between places that verbs share.
@@ -22,7 +22,9 @@ mod command;
 mod config;
 mod engine;
 mod event;
+mod history;
 mod job;
+mod jobs;
 mod keyspace;
 mod name;
 mod number;

@@ -9,7 +9,8 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::config::Config;
 use crate::engine::Round;
-use crate::job::{Entry, Job, Place, State, What};
+use crate::job::{Entry, Flag, Job, Place, State, What};
+use crate::jobs::Jobs;
 use crate::keyspace::Keyspace;
 use crate::name::NamePool;
 use crate::queue::Queue;
@@ -31,7 +32,7 @@ pub(crate) struct Cx<'a> {
 
 impl Cx<'_> {
     pub(crate) fn emit(&mut self, event: Event) {
-        if self.rules.events {
+        if self.rules.events && !self.round.hushed {
             self.round.events.push(event);
         }
     }
@@ -45,9 +46,6 @@ impl Cx<'_> {
         self.round.forget(text);
     }
 }
-
-/// All jobs of a tenant by jid.
-pub(crate) type Jobs = HashMap<Name, Box<Job>>;
 
 /// One tenant.
 #[derive(Default)]
@@ -80,8 +78,8 @@ pub(crate) struct Indexes {
 impl Indexes {
     /// Notes that a job must be stored.
     pub(crate) fn mark(&mut self, job: &mut Job) {
-        if !job.dirty {
-            job.dirty = true;
+        if !job.flags.has(Flag::Dirty) {
+            job.flags.set(Flag::Dirty, true);
             self.dirty_jobs.push(job.jid.clone());
         }
     }
@@ -126,7 +124,7 @@ impl Indexes {
                 let queue = self.queue(&job.queue.clone());
                 queue.index(place).map(|index| index.remove(&entry));
                 if place == Place::Locks {
-                    queue.unthrottled -= usize::from(std::mem::take(&mut job.unthrottled));
+                    queue.unthrottled -= usize::from(job.flags.take(Flag::Unthrottled));
                     cx.round.touch_queue(&job.queue);
                 }
             }
@@ -186,11 +184,11 @@ impl Indexes {
 
     /// A lock gets a new end; the job stays the holder of whatever it holds.
     pub(crate) fn relock(&mut self, cx: &mut Cx<'_>, job: &mut Job, ends_at: f64) {
-        let unthrottled = job.unthrottled;
+        let unthrottled = job.flags.has(Flag::Unthrottled);
         self.leave(cx, job);
         self.enter(cx, job, Place::Locks, ends_at);
         if unthrottled {
-            job.unthrottled = true;
+            job.flags.set(Flag::Unthrottled, true);
             self.queue(&job.queue.clone()).unthrottled += 1;
         }
     }
@@ -206,14 +204,14 @@ impl Indexes {
         self.unhold(job);
         job.worker = self.names.shared(worker.bytes());
         job.expires = expires;
-        job.held = true;
+        job.flags.set(Flag::Held, true);
         let jid = job.jid.clone();
         self.worker(&job.worker.clone()).jobs.insert((Score::new(expires), jid));
     }
 
     /// Takes a job off its worker's list. The worker's name stays on the job.
     pub(crate) fn unhold(&mut self, job: &mut Job) {
-        if !std::mem::take(&mut job.held) {
+        if !job.flags.take(Flag::Held) {
             return;
         }
         self.mark(job);
@@ -242,14 +240,7 @@ impl Indexes {
     pub(crate) fn note(&mut self, cx: &mut Cx<'_>, job: &mut Job, when: f64, what: What) {
         if let Some(cap) = self.config.max_job_history() {
             let excess = (job.history.len() + 1).saturating_sub(cap);
-            let end = (1 + excess).min(job.history.len());
-            if end > 1 {
-                for entry in job.history.drain(1..end) {
-                    if let What::Log(log) = entry.what {
-                        log.1.iter().for_each(|text| cx.forget(text));
-                    }
-                }
-            }
+            job.history.forget(excess).iter().for_each(|text| cx.forget(text));
         }
         job.history.push(Entry { when: when.floor(), what });
         self.mark(job);

@@ -93,10 +93,11 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
         "haul is ready"
     );
     let (stop, stopped) = watch::channel(false);
+    let redis_side = Redis::start(server.clone()).context("no thread for connections could be started")?;
     tokio::spawn(gate.watch());
     tls.map(|tls| tokio::spawn(tls.watch()));
     let http = http.map(|http| tokio::spawn(crate::http::serve(http, server.clone(), stopped.clone())));
-    let accepting = tokio::spawn(accept(redis, server.clone(), Redis(server.clone()), stopped));
+    let accepting = tokio::spawn(accept(redis, server.clone(), redis_side, stopped));
     wait_for_signal(&thread).await?;
     tracing::info!("stopping: what has arrived is finished, the data is closed");
     server.begin_stop();

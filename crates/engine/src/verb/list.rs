@@ -1,5 +1,6 @@
 //! Lists and counts: queues, workers, failures, statistics.
 
+use crate::job::Flag;
 use crate::record::Key;
 use crate::score::{Index, Score, count_between};
 use crate::stats::day_of;
@@ -83,7 +84,7 @@ impl Tenant {
             let Some(worker) = self.indexes.workers.remove(&name) else { continue };
             for (_, jid) in worker.jobs {
                 if let Some(job) = self.jobs.get_mut(&jid) {
-                    job.held = false;
+                    job.flags.set(Flag::Held, false);
                     self.indexes.mark(job);
                 }
             }

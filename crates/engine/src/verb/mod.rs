@@ -19,8 +19,9 @@ mod track;
 mod unfail;
 
 use crate::job::{Job, State};
+use crate::jobs::Jobs;
 use crate::record::Key;
-use crate::tenant::{Cx, Jobs, Tenant};
+use crate::tenant::{Cx, Tenant};
 use crate::{Command, Name, Refusal, Reply, What};
 
 /// What every verb answers.
@@ -155,7 +156,7 @@ impl Tenant {
 
 /// The job, or the refusal that says there is none.
 fn job_mut<'a>(jobs: &'a mut Jobs, jid: &Name) -> Result<&'a mut Job, Refusal> {
-    jobs.get_mut(jid).map(|job| &mut **job).ok_or_else(|| Refusal::NoJob { jid: jid.clone() })
+    jobs.get_mut(jid).ok_or_else(|| Refusal::NoJob { jid: jid.clone() })
 }
 
 /// Who claims to hold a job.

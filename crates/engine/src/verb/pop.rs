@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::put::new_job;
-use crate::job::{Job, Place, State, What};
+use crate::job::{Flag, Job, Place, State, What};
 use crate::record::Key;
 use crate::score::{Score, up_to};
 use crate::tenant::{Cx, Tenant};
@@ -146,7 +146,7 @@ impl Tenant {
         for (_, jid) in expired {
             let Some(job) = self.jobs.get_mut(&jid) else { continue };
             self.indexes.unhold(job);
-            let warned = job.warned;
+            let warned = job.flags.has(Flag::Warned);
             if !warned || grace <= 0.0 {
                 self.indexes.warn(cx, job, grace);
             }
@@ -160,7 +160,7 @@ impl Tenant {
     /// The lock is gone for good: a retry is spent, or the job fails. True: the next worker gets it.
     fn hand_over(&mut self, cx: &mut Cx<'_>, jid: &Name, popping: &Name) -> bool {
         let Some(job) = self.jobs.get_mut(jid) else { return false };
-        job.warned = false;
+        job.flags.set(Flag::Warned, false);
         self.indexes.mark(job);
         if cx.rules.retries_counted {
             job.remaining -= 1.0;
@@ -279,7 +279,7 @@ impl Tenant {
         self.indexes.note(cx, &mut job, recur.next, What::Put(recur.queue.clone()));
         self.indexes.retag(cx, &mut job, recur.tags.clone());
         self.indexes.enter_work(cx, &mut job, recur.next);
-        self.jobs.insert(jid, job);
+        self.jobs.insert(job);
         self.admit_all(cx, &waiters);
     }
 }
@@ -323,7 +323,7 @@ impl crate::tenant::Indexes {
     fn warn(&mut self, cx: &mut Cx<'_>, job: &mut Job, grace: f64) {
         self.emit_tracked(cx, TrackedEvent::Stalled, &job.jid);
         self.note(cx, job, cx.now, What::TimedOut);
-        job.warned = true;
+        job.flags.set(Flag::Warned, true);
         cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
         self.relock(cx, job, cx.now + grace);
         *self.day(&job.queue.clone(), cx.now).retries.get_or_insert(0) += 1;

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use hashbrown::HashSet;
-use thin_vec::ThinVec;
 
 use super::Answer;
-use crate::job::{Job, Place, State, Tagged, What};
+use crate::history::History;
+use crate::job::{Flag, Flags, Job, Place, State, Tagged, What};
 use crate::tenant::{Cx, Tenant};
 use crate::{Event, Name, Put, PutWhen, Refusal, Reply, Text, TrackedEvent, throttle};
 
@@ -81,7 +81,7 @@ impl Tenant {
             None => {
                 let mut job = Box::new(new_job(fields.jid.clone(), queue, &nobody));
                 self.indexes.note(cx, &mut job, cx.now, What::Put(queue.clone()));
-                self.jobs.entry(fields.jid).or_insert(job)
+                self.jobs.insert(job)
             }
         };
         Tenant::set_data(cx, job, fields.data);
@@ -95,14 +95,16 @@ impl Tenant {
         job.priority = fields.priority.unwrap_or(job.priority);
         job.retries = fields.retries.map_or(job.retries, f64::floor);
         job.remaining = job.retries;
-        // The queue's own throttle is implied, the old queue's is not carried along.
-        let implied = [throttle::of_queue(queue), throttle::of_queue(&job.queue)];
-        job.queue = queue.clone();
+        let old_queue = std::mem::replace(&mut job.queue, queue.clone());
         job.worker = nobody;
         (job.expires, job.time) = (0.0, cx.now);
-        job.warned = false;
+        job.flags.set(Flag::Warned, false);
         job.state = if fields.delay > 0.0 { State::Scheduled } else { State::Waiting };
-        let throttles: Vec<Name> = given.into_iter().filter(|id| !implied.contains(id)).collect();
+        // The queue's own throttle is implied, the old queue's is not carried along.
+        let implied = |id: &Name| {
+            throttle::queue_of(id).is_some_and(|own| own == queue.bytes() || own == old_queue.bytes())
+        };
+        let throttles: Vec<Name> = given.into_iter().filter(|id| !implied(id)).collect();
         if let Some(more) = job.more.as_deref_mut() {
             more.scheduled = None;
             more.throttles = throttles;
@@ -181,8 +183,7 @@ pub(super) fn new_job(jid: Name, queue: &Name, nobody: &Name) -> Job {
         queue: queue.clone(),
         worker: nobody.clone(),
         data: Text::Short(nobody.clone()),
-        // Room for the put alone: most waiting jobs have no other entry, and there may be millions.
-        history: ThinVec::with_capacity(1),
+        history: History::default(),
         more: None,
         priority: 0.0,
         retries: 5.0,
@@ -193,10 +194,7 @@ pub(super) fn new_job(jid: Name, queue: &Name, nobody: &Name) -> Job {
         attempt: 0,
         state: State::Waiting,
         place: Place::Work,
-        warned: false,
-        held: false,
-        unthrottled: false,
-        dirty: false,
+        flags: Flags::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::pop::{exhausted_message, set_failure};
 use super::{Answer, Claim, held};
-use crate::job::{Job, Place, State, What};
+use crate::job::{Flag, Job, Place, State, What};
 use crate::tenant::{Cx, Indexes, Tenant};
 use crate::{Failure, Name, Reply, Retry, TrackedEvent};
 
@@ -15,7 +15,7 @@ impl Tenant {
             None => job.queue.clone(),
         };
         job.remaining -= 1.0;
-        job.warned = false;
+        job.flags.set(Flag::Warned, false);
         self.indexes.unhold(job);
         self.indexes.leave(cx, job);
         self.indexes.release_locks(job);

@@ -68,7 +68,7 @@ impl Rig {
     /// A connection that has shown nothing.
     fn stranger(&self) -> Talk {
         let (near, far) = tokio::io::duplex(1 << 20);
-        tokio::spawn(Redis(self.server.clone()).serve(far, Remote::none(), self.stop.subscribe()));
+        tokio::spawn(Redis::here(self.server.clone()).serve(far, Remote::none(), self.stop.subscribe()));
         Talk { stream: near, input: BytesMut::new(), decoder: Decoder::new() }
     }
 

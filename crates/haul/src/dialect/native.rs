@@ -1,6 +1,8 @@
 //! Haul's own commands (`HAUL.*`): keywords instead of positions, the server's clock, JSON answers.
 //! `docs/reference/commands.md` is their description; keep the two in step.
 
+use std::borrow::Cow;
+
 use haul_engine::{
     Command, Complete, Fail, Heartbeat, JobList, Jobs, Lock, Name, Next, Pop, Put, PutWhen, RankWindow,
     RecurPut, Retry, Rules, parse_number,
@@ -23,8 +25,7 @@ type Read = Result<(Command, Shape), Bad>;
 /// Understands one command; `name` is what follows `HAUL.`, in any case.
 pub(crate) fn read(name: &[u8], list: &[&[u8]], env: &Env) -> Result<Plan, Bad> {
     let name = name.to_ascii_uppercase();
-    let reader =
-        Reader { name: String::from_utf8_lossy(&name).into_owned(), args: Args::new(list, env), env };
+    let reader = Reader { name: String::from_utf8_lossy(&name), args: Args::new(list, env), env };
     let mut wait = None;
     let (command, shape) = match name.as_slice() {
         b"POP" => {
@@ -38,7 +39,7 @@ pub(crate) fn read(name: &[u8], list: &[&[u8]], env: &Env) -> Result<Plan, Bad> 
 }
 
 struct Reader<'a> {
-    name: String,
+    name: Cow<'a, str>,
     args: Args<'a>,
     env: &'a Env,
 }

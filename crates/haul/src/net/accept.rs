@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
@@ -28,6 +29,11 @@ pub(crate) trait Protocol: Clone + Send + 'static {
     const TOO_MANY: &'static [u8];
     /// What one is told who does not use TLS on a port that needs it.
     const NEEDS_TLS: &'static [u8];
+
+    /// Where the next connection lives; none: here.
+    fn lane(&self) -> Option<&Handle> {
+        None
+    }
 
     /// Serves one connection to its end. Told to stop, it finishes what has arrived.
     fn serve<S>(
@@ -69,7 +75,7 @@ pub(crate) async fn accept<P: Protocol>(
                     Some((remote, place)) => {
                         let connection = Connection { remote, place, stop: stop.clone() };
                         let tls = server.tls.clone();
-                        tokio::spawn(connection.run(stream, tls, protocol.clone()));
+                        connection.start(stream, tls, &protocol);
                     }
                     None => refuse(stream, server.tls.is_some(), P::TOO_MANY),
                 },
@@ -121,6 +127,22 @@ struct Connection {
 }
 
 impl Connection {
+    fn start<P: Protocol>(self, stream: TcpStream, tls: Option<Arc<Tls>>, protocol: &P) {
+        let (lane, protocol) = (protocol.lane(), protocol.clone());
+        let Some(lane) = lane else {
+            tokio::spawn(self.run(stream, tls, protocol));
+            return;
+        };
+        // The lane's runtime must be the one that watches the socket.
+        let stream = stream.into_std();
+        lane.spawn(async move {
+            match stream.and_then(TcpStream::from_std) {
+                Ok(stream) => self.run(stream, tls, protocol).await,
+                Err(error) => tracing::warn!(%error, "a connection could not be served"),
+            }
+        });
+    }
+
     async fn run<P: Protocol>(self, stream: TcpStream, tls: Option<Arc<Tls>>, protocol: P) {
         let Connection { remote, place, stop } = self;
         let _ = stream.set_nodelay(true);

@@ -2,10 +2,12 @@
 //! answered together, in order.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use hashbrown::HashSet;
 use haul_client::resp::{
     Args, Frame, Limits as WireLimits, Parse, ProtocolError, parse_request, write_array_header,
@@ -270,7 +272,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     async fn requests(&mut self) -> Result<(), End> {
         loop {
             let wire = self.wire_limits();
-            let (mut slots, mut calls) = (Vec::new(), Vec::new());
+            // Mostly one request comes at a time.
+            let (mut slots, mut calls) = (Vec::with_capacity(1), Vec::with_capacity(1));
             let mut more = false;
             while slots.len() < BATCH_MAX {
                 match self.next_request(&wire) {
@@ -315,7 +318,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                         None => step,
                     })
                 };
-                let _ = self.input.split_to(consumed);
+                self.input.advance(consumed);
                 self.args.clear();
                 Ok(Some(step))
             }
@@ -668,11 +671,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         Ok(())
     }
 
+    /// Sends as much as the system takes without waiting: mostly all.
+    async fn write_at_once(&mut self) -> Result<(), End> {
+        let (stream, output) = (&mut self.stream, &self.output);
+        let written = std::future::poll_fn(|cx| match Pin::new(&mut *stream).poll_write(cx, output) {
+            Poll::Ready(written) => Poll::Ready(written),
+            Poll::Pending => Poll::Ready(Ok(0)),
+        });
+        let written = written.await?;
+        self.output.advance(written);
+        Ok(())
+    }
+
     /// Sends what has gathered; a client that takes nothing for long is cut off.
     async fn flush(&mut self) -> Result<(), End> {
         if self.output.is_empty() {
             return Ok(());
         }
+        self.write_at_once().await?;
         let inbox = &self.inbox;
         let cut_off = async {
             match inbox {

@@ -186,6 +186,10 @@ impl State {
 }
 
 impl Publish for Hub {
+    fn is_heard(&self) -> bool {
+        self.subscribers.load(Ordering::Acquire) > 0
+    }
+
     fn publish(&mut self, tenant: &Name, events: Vec<Event>) {
         if self.subscribers.load(Ordering::Acquire) == 0 {
             return;

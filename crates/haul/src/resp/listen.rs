@@ -4,29 +4,51 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::conn::Conn;
+use super::lanes::Lanes;
 use super::server::Server;
 use crate::net::{Protocol, Remote};
 
 /// The Redis protocol.
 #[derive(Clone)]
-pub(crate) struct Redis(pub(crate) Arc<Server>);
+pub(crate) struct Redis {
+    server: Arc<Server>,
+    lanes: Option<Arc<Lanes>>,
+}
+
+impl Redis {
+    /// On threads of its own.
+    pub(crate) fn start(server: Arc<Server>) -> std::io::Result<Self> {
+        let lanes = Lanes::start(&server.shard)?;
+        Ok(Redis { server, lanes: Some(Arc::new(lanes)) })
+    }
+
+    /// On the threads of whoever serves.
+    #[cfg(test)]
+    pub(crate) fn here(server: Arc<Server>) -> Self {
+        Redis { server, lanes: None }
+    }
+}
 
 impl Protocol for Redis {
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
     const NEEDS_TLS: &'static [u8] =
         b"-ERR this port speaks TLS: connect with TLS (rediss://, haul --tls)\r\n";
 
+    fn lane(&self) -> Option<&Handle> {
+        self.lanes.as_ref().map(|lanes| lanes.next())
+    }
+
     async fn serve<S>(self, stream: S, remote: Remote, stop: watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
     {
-        let Redis(server) = self;
-        let id = server.next_connection.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.server.next_connection.fetch_add(1, Ordering::Relaxed) + 1;
         let address = remote.address;
-        let end = Conn::new(server, stream, remote, id).run(stop).await;
+        let end = Conn::new(self.server, stream, remote, id).run(stop).await;
         tracing::debug!(peer = %address, ?end, "connection ended");
     }
 }

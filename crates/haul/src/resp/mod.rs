@@ -5,11 +5,13 @@
 //! - `session`: what a connection has said about itself; turns a request into a step. No sockets.
 //! - `transaction`: MULTI, EXEC, WATCH.
 //! - `hub`: pub/sub within a tenant.
+//! - `lanes`: the threads connections live on.
 //! - `info`: the text of INFO.
 
 mod conn;
 mod hub;
 mod info;
+mod lanes;
 mod listen;
 mod server;
 mod session;

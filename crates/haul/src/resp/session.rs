@@ -70,6 +70,9 @@ fn ok() -> Step {
     Step::Reply(Frame::ok())
 }
 
+/// How Haul's own commands start, in any case.
+const NATIVE_PREFIX: &[u8] = b"haul.";
+
 /// The most of an argument that an error repeats.
 const SHOWN_BYTES_MAX: usize = 128;
 
@@ -109,11 +112,11 @@ impl Session {
     /// Understands one request, if the caller may make it. `args` is never empty.
     pub(crate) fn step(&mut self, server: &Server, args: &[&[u8]]) -> Step {
         let Some((first, rest)) = args.split_first() else { return error("ERR empty request") };
-        let name = String::from_utf8_lossy(first).to_ascii_lowercase();
         if !self.refresh(server) {
+            let name = String::from_utf8_lossy(first).to_ascii_lowercase();
             return self.stranger_step(server, &name, rest);
         }
-        let step = self.understand(server, &name, args);
+        let step = self.understand(server, args);
         self.permit(server, step)
     }
 
@@ -192,30 +195,38 @@ impl Session {
         self.access.as_ref().is_some_and(|access| access.is_server_wide() && access.role == Role::Admin)
     }
 
-    fn understand(&mut self, server: &Server, name: &str, args: &[&[u8]]) -> Step {
+    fn understand(&mut self, server: &Server, args: &[&[u8]]) -> Step {
         let Some((first, rest)) = args.split_first() else { return error("ERR empty request") };
-        if self.subscribed && self.protocol == Protocol::Resp2 && !allowed_subscribed(name) {
+        let restricted = self.subscribed && self.protocol == Protocol::Resp2;
+        if !restricted
+            && let Some((prefix, verb)) = first.split_at_checked(NATIVE_PREFIX.len())
+            && prefix.eq_ignore_ascii_case(NATIVE_PREFIX)
+        {
+            return self.native(server, verb, rest);
+        }
+        let name = String::from_utf8_lossy(first).to_ascii_lowercase();
+        if restricted && !allowed_subscribed(&name) {
             return error(format!(
                 "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
             ));
         }
-        match name {
+        match name.as_str() {
             "evalsha" => self.evalsha(server, rest),
             "eval" => self.eval(server, rest),
             "fcall" => self.fcall(server, rest),
-            name if name.starts_with("haul.") => {
-                let verb = first.get("haul.".len()..).unwrap_or_default();
-                match native::read(verb, rest, &self.env(server)) {
-                    Ok(plan) => Step::Call(Box::new(plan)),
-                    Err(message) if message.starts_with(native::UNKNOWN) => error(message),
-                    Err(message) => error(format!("BADARG {message}")),
-                }
-            }
             name if keys::is_known(name) => match keys::read(name, rest, &self.env(server)) {
                 Ok(plan) => Step::Call(Box::new(plan)),
                 Err(message) => error(message),
             },
-            _ => self.connection_step(server, name, args),
+            _ => self.connection_step(server, &name, args),
+        }
+    }
+
+    fn native(&self, server: &Server, verb: &[u8], rest: &[&[u8]]) -> Step {
+        match native::read(verb, rest, &self.env(server)) {
+            Ok(plan) => Step::Call(Box::new(plan)),
+            Err(message) if message.starts_with(native::UNKNOWN) => error(message),
+            Err(message) => error(format!("BADARG {message}")),
         }
     }
 

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Refusal, Reply};
 use haul_store::{Batch, Bodies, Fault, Pin, Space, Store};
 
+use super::outlet::Done;
 use super::waiters::{Waiter, Waiters};
 
 /// Bytes of recently written bodies kept at hand for the pops that follow their puts.
@@ -20,7 +21,7 @@ pub(crate) struct Request {
     pub(crate) watched: Vec<(Name, Name, u64)>,
     /// Seconds the (single) call waits if there is nothing yet.
     pub(crate) wait: Option<f64>,
-    pub(crate) done: tokio::sync::oneshot::Sender<Delivery>,
+    pub(crate) done: Done,
 }
 
 /// What comes back for a request.
@@ -52,6 +53,11 @@ pub(crate) struct Fetch {
 /// Where events go, once durable.
 pub(crate) trait Publish {
     fn publish(&mut self, tenant: &Name, events: Vec<Event>);
+
+    /// Whether anybody would hear them now.
+    fn is_heard(&self) -> bool {
+        true
+    }
 }
 
 /// Engine, store, and what waits.
@@ -65,14 +71,30 @@ pub(crate) struct Core {
     full: Option<Full>,
     /// What the last round that changed anything wrote, or tried to.
     round_bytes: usize,
-    open: Vec<Open>,
+    /// Not let out yet.
+    open: Vec<Answer>,
     events: Vec<(Name, Vec<Event>)>,
 }
 
-/// A request answered in this round, not yet let out.
-struct Open {
-    done: tokio::sync::oneshot::Sender<Delivery>,
+/// A request answered in this round, and where its answer goes.
+pub(crate) struct Answer {
+    pub(super) done: Done,
     outcomes: Option<Vec<Outcome>>,
+}
+
+impl Answer {
+    /// Lets it out.
+    pub(crate) fn send(self) {
+        self.done.send(Delivery { outcomes: self.outcomes });
+    }
+}
+
+/// A round that is durable.
+pub(crate) struct Finished {
+    /// None: it changed nothing.
+    pub(crate) size: Option<RoundSize>,
+    /// To be let out now.
+    pub(crate) answers: Vec<Answer>,
 }
 
 impl Core {
@@ -130,6 +152,11 @@ impl Core {
         self.store.close()
     }
 
+    /// Whether events are of interest from now on.
+    pub(crate) fn listen(&mut self, heard: bool) {
+        self.engine.hush(!heard);
+    }
+
     /// Applies a request in memory. Its answer leaves with [`Core::finish`].
     pub(crate) fn apply(&mut self, request: Request, clock: f64) {
         // Only a request that waits is given up by its client; a job must not go to one that has left.
@@ -140,11 +167,11 @@ impl Core {
             self.full.clone().filter(|_| request.calls.iter().any(|call| !call.command.is_look()))
         {
             let outcomes = request.calls.iter().map(|_| Outcome::Fault(full.fault.clone())).collect();
-            self.open.push(Open { done: request.done, outcomes: Some(outcomes) });
+            self.open.push(Answer { done: request.done, outcomes: Some(outcomes) });
             return;
         }
         if !request.watched.is_empty() && self.has_changed(&request.watched, clock) {
-            self.open.push(Open { done: request.done, outcomes: None });
+            self.open.push(Answer { done: request.done, outcomes: None });
             return;
         }
         let Request { calls, wait, done, .. } = request;
@@ -154,7 +181,7 @@ impl Core {
             (Some(call), Some(seconds)) if outcomes.iter().all(is_empty_handed) => {
                 self.waiters.park(&self.engine, Waiter { call, deadline: clock + seconds, done }, clock);
             }
-            _ => self.open.push(Open { done, outcomes: Some(outcomes) }),
+            _ => self.open.push(Answer { done, outcomes: Some(outcomes) }),
         }
     }
 
@@ -229,7 +256,7 @@ impl Core {
                 break;
             }
             if let Some(waiter) = self.waiters.remove(id) {
-                self.open.push(Open { done: waiter.done, outcomes: Some(vec![outcome]) });
+                self.open.push(Answer { done: waiter.done, outcomes: Some(vec![outcome]) });
             }
         }
     }
@@ -241,7 +268,7 @@ impl Core {
                 _ => Reply::Jobs(Vec::new()),
             };
             let outcome = Outcome::Done { reply: Ok(reply), bodies: Fetch::default() };
-            self.open.push(Open { done: waiter.done, outcomes: Some(vec![outcome]) });
+            self.open.push(Answer { done: waiter.done, outcomes: Some(vec![outcome]) });
         }
     }
 
@@ -250,19 +277,16 @@ impl Core {
         self.end_waits(f64::INFINITY);
     }
 
-    /// Ends the round: makes its changes durable, then lets events and replies out. Err: the memory must be dropped
-    /// and loaded again.
-    pub(crate) fn finish(&mut self, publish: &mut dyn Publish) -> Result<Option<RoundSize>, Fault> {
+    /// Ends the round: makes its changes durable, then lets its events out; its answers are the caller's to let out.
+    /// Err: the memory must be dropped and loaded again.
+    pub(crate) fn finish(&mut self, publish: &mut dyn Publish) -> Result<Finished, Fault> {
         let changes = self.engine.take_changes();
         let size = if changes.is_empty() { None } else { Some(self.commit(changes)?) };
         for (tenant, events) in self.events.drain(..) {
             publish.publish(&tenant, events);
         }
-        for open in self.open.drain(..) {
-            // A client that went away has no use for its answer.
-            let _ = open.done.send(Delivery { outcomes: open.outcomes });
-        }
-        Ok(size)
+        let next = Vec::with_capacity(self.open.len());
+        Ok(Finished { size, answers: std::mem::replace(&mut self.open, next) })
     }
 
     fn commit(&mut self, changes: Changes) -> Result<RoundSize, Fault> {
@@ -302,7 +326,7 @@ impl Core {
         for open in self.open.drain(..) {
             let outcomes =
                 open.outcomes.map(|all| all.iter().map(|_| Outcome::Fault(fault.clone())).collect());
-            let _ = open.done.send(Delivery { outcomes });
+            Answer { outcomes, ..open }.send();
         }
         (self.store, self.waiters)
     }

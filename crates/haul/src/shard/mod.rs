@@ -4,10 +4,12 @@
 //! - `core`: a round, step by step; no threads, no clock.
 //! - `waiters`: blocked pops, and when to look again for them.
 //! - `thread`: the loop around the core.
+//! - `outlet`: how the answers of a round reach the connections.
 //! - `handle`: what the rest of the server holds: cheap to clone.
 
 mod core;
 mod handle;
+mod outlet;
 #[cfg(test)]
 mod tests;
 mod thread;

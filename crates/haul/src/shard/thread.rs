@@ -9,6 +9,7 @@ use haul_store::{Bodies, Fault, Store};
 
 use super::core::{Core, Full, Publish, Request};
 use super::handle::Shard;
+use super::outlet::Outlet;
 use crate::clock;
 
 /// Opens the store, at start and again after a fault.
@@ -68,12 +69,24 @@ pub(crate) fn start(
         counters: Arc::new(Counters::default()),
         stopping: Arc::new(AtomicBool::new(false)),
         draining: Arc::new(AtomicBool::new(false)),
+        outlet: Arc::new(Outlet::new()),
     };
     let bodies = shard.bodies.clone();
     let (counters, stopping) = (shard.counters.clone(), shard.stopping.clone());
     let draining = shard.draining.clone();
-    let body =
-        Loop { arrived, open, settings, publish, bodies, counters, stopping, draining, careful_rounds: 0 };
+    let outlet = shard.outlet.clone();
+    let body = Loop {
+        arrived,
+        open,
+        settings,
+        publish,
+        outlet,
+        bodies,
+        counters,
+        stopping,
+        draining,
+        careful_rounds: 0,
+    };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
     Ok((shard, thread))
 }
@@ -83,6 +96,7 @@ struct Loop {
     open: OpenStore,
     settings: Settings,
     publish: Box<dyn Publish + Send>,
+    outlet: Arc<Outlet>,
     bodies: Arc<RwLock<Arc<dyn Bodies>>>,
     counters: Arc<Counters>,
     stopping: Arc<AtomicBool>,
@@ -105,14 +119,17 @@ impl Loop {
                 Err(RecvTimeoutError::Timeout) => self.stopping.load(Ordering::Acquire),
                 Err(RecvTimeoutError::Disconnected) => true,
             };
+            core.listen(self.publish.is_heard());
             core.wake(clock);
             if self.draining.load(Ordering::Acquire) {
                 core.end_all_waits();
             }
             let before = clock::instant();
             match core.finish(&mut *self.publish) {
-                Ok(size) => {
-                    self.count(size, before.elapsed());
+                Ok(finished) => {
+                    let took = before.elapsed();
+                    self.outlet.release(finished.answers);
+                    self.count(finished.size, took);
                     self.counters.jobs.store(core.engine().jobs(), Ordering::Relaxed);
                     self.counters.waiting.store(core.waiting(), Ordering::Relaxed);
                 }
@@ -151,6 +168,8 @@ impl Loop {
         while let Some(request) = next {
             calls += request.calls.len();
             bytes += request.calls.iter().map(weight).sum::<usize>();
+            // Asked for each: who subscribed before this was sent hears of it.
+            core.listen(self.publish.is_heard());
             core.apply(request, clock);
             if careful || calls >= self.settings.round_calls_max || bytes >= self.settings.round_bytes_max {
                 break;
