@@ -28,3 +28,11 @@ pub(crate) fn new_jid() -> Name {
     let mut digits = [0; 32];
     Name::new(uuid::Uuid::now_v7().simple().encode_lower(&mut digits).as_bytes())
 }
+
+/// Random bytes for a secret.
+pub(crate) fn entropy() -> anyhow::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow::anyhow!("the system gives no random bytes: {error}"))?;
+    Ok(bytes)
+}

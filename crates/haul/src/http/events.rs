@@ -56,7 +56,7 @@ pub(crate) async fn stream(
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "TOOMANY", message)
     })?;
     let headers = [("cache-control", "no-cache, no-transform"), ("x-accel-buffering", "no")];
-    Ok((headers, Sse::new(messages(stream, filter, caller.server.stopping()))).into_response())
+    Ok((headers, Sse::new(messages(stream, filter, caller))).into_response())
 }
 
 fn filter(caller: &Caller, pairs: &[(String, String)]) -> Result<Filter, Problem> {
@@ -93,6 +93,9 @@ struct Sending {
     filter: Filter,
     /// The server's stop, which would wait for streams.
     stopping: watch::Receiver<bool>,
+    /// Who reads, and word of changes to who may.
+    caller: Caller,
+    tokens: watch::Receiver<u64>,
     ready: VecDeque<Event>,
     ended: bool,
 }
@@ -100,7 +103,7 @@ struct Sending {
 fn messages(
     stream: bus::Stream,
     filter: Filter,
-    stopping: watch::Receiver<bool>,
+    caller: Caller,
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     let first = match stream.start() {
         Start::Now(at) | Start::After(at) => at_position(at),
@@ -108,7 +111,9 @@ fn messages(
         Start::Reset(at) => again("reset", at, "the server has been started since; read anew what you show"),
     };
     let ready = VecDeque::from([first.retry(Duration::from_secs(2))]);
-    unfold(Sending { stream, filter, stopping, ready, ended: false }, |mut sending| async move {
+    let (stopping, tokens) = (caller.server.stopping(), caller.server.gate.changes());
+    let sending = Sending { stream, filter, stopping, caller, tokens, ready, ended: false };
+    unfold(sending, |mut sending| async move {
         let event = sending.next().await?;
         Some((Ok(event), sending))
     })
@@ -123,10 +128,14 @@ impl Sending {
         if self.ended || *self.stopping.borrow() {
             return None;
         }
+        // A token that was taken away ends the stream too.
+        self.tokens.mark_unchanged();
+        self.caller.access = self.caller.server.gate.renew(&self.caller.access)?;
         let read = tokio::select! {
             read = self.stream.next(&self.filter) => read,
             () = tokio::time::sleep(ALIVE_EVERY) => return Some(at_position(self.stream.position())),
             _ = self.stopping.changed() => return None,
+            _ = self.tokens.changed() => return Some(at_position(self.stream.position())),
         };
         match read {
             Read::Events(list) => {

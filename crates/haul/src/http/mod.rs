@@ -11,18 +11,16 @@ mod events;
 mod health;
 mod log;
 mod metrics;
-mod problem;
+pub(crate) mod problem;
 #[cfg(test)]
 pub(crate) mod rig;
 mod schema;
 mod seed;
 mod ui;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::get;
 use tokio::net::TcpListener;
@@ -30,27 +28,26 @@ use tokio::sync::watch;
 
 pub(crate) use health::Requests;
 
+use crate::net::accept;
+use crate::net::web::Web;
 use crate::resp::Server;
 
 pub(crate) use body::Text;
 
-/// Bytes of a request's document at most.
-const BODY_BYTES_MAX: usize = 64 << 20;
-
 /// Serves until told to stop.
-pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
-    let router = router(server);
-    let stopped = async move {
-        let _ = stop.changed().await;
-    };
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stopped).await {
-        tracing::error!(%error, "the HTTP side ended");
-    }
+pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, stop: watch::Receiver<bool>) {
+    let web = Web::new(router(server.clone()), &server);
+    accept(listener, server, web, stop).await;
+}
+
+/// What `/openapi.json` says.
+#[cfg(test)]
+pub(crate) fn description() -> String {
+    api::routes().1.to_json().unwrap_or_default()
 }
 
 /// Every route there is.
-fn router(server: Arc<Server>) -> Router {
+pub(crate) fn router(server: Arc<Server>) -> Router {
     let (api, document) = api::routes();
     let document = document.to_json().unwrap_or_default();
     Router::new()
@@ -64,7 +61,6 @@ fn router(server: Arc<Server>) -> Router {
         .merge(api)
         .merge(seed::routes())
         .route("/ui/", get(ui::page))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(axum::middleware::from_fn_with_state(server.clone(), log::request))

@@ -3,17 +3,30 @@
 use std::sync::atomic::Ordering;
 
 use super::server::Server;
+use crate::auth::Access;
 use crate::clock;
 
 /// The version of Redis that clients are told. Old enough that no client expects more than is here.
 pub(crate) const REDIS_VERSION: &str = "6.2.6";
 
-pub(crate) fn text(server: &Server) -> String {
+/// What of it is not the sum of what all tenants do: all that a tenant's own token is told.
+const NEUTRAL: &[&str] = &[
+    "redis_version",
+    "haul_version",
+    "redis_mode",
+    "uptime_in_seconds",
+    "haul_durability",
+    "haul_disk_full",
+    "role",
+];
+
+pub(crate) fn text(server: &Server, access: &Access) -> String {
     let counters = server.shard.counters();
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let usage = Usage::read();
     let commits = load(&counters.commits);
     let commit_micros = load(&counters.commit_micros).checked_div(commits).unwrap_or(0);
+    let is_shown = |key: &str| access.is_server_wide() || NEUTRAL.contains(&key);
     let lines: Vec<(&str, String)> = vec![
         ("# Server", String::new()),
         ("redis_version", REDIS_VERSION.to_owned()),
@@ -60,7 +73,7 @@ pub(crate) fn text(server: &Server) -> String {
     for (key, value) in lines {
         if key.starts_with('#') {
             text.push_str(&format!("{}{key}\r\n", if text.is_empty() { "" } else { "\r\n" }));
-        } else {
+        } else if is_shown(key) {
             text.push_str(&format!("{key}:{value}\r\n"));
         }
     }

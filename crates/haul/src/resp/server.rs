@@ -1,15 +1,17 @@
 //! What all connections share.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
 use super::hub::Hub;
+use crate::auth::{Audit, Gate};
 use crate::bus::Bus;
 use crate::config::Config;
 use crate::dialect::scripts::Scripts;
 use crate::dialect::{DataLimits, ErrorFormat};
+use crate::net::{Peers, Tls};
 use crate::outlets::Outlets;
 use crate::shard::Shard;
 
@@ -44,12 +46,24 @@ impl Default for Limits {
     }
 }
 
+/// Who is let in, through what, and where it is written down.
+pub(crate) struct Guard {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) audit: Audit,
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
 /// One server, shared by its connections.
 pub(crate) struct Server {
     pub(crate) shard: Shard,
     pub(crate) hub: Hub,
     pub(crate) bus: Bus,
     pub(crate) tracer: crate::trace::Tracer,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) audit: Audit,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) peers: Peers,
+    pub(crate) net: crate::net::Limits,
     pub(crate) scripts: Mutex<Scripts>,
     /// The slow log's settings as profilers left them.
     pub(crate) slowlog: Mutex<std::collections::BTreeMap<&'static str, String>>,
@@ -72,7 +86,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(config: &Config, shard: Shard, outlets: Outlets, port: u16) -> Self {
+    pub(crate) fn new(config: &Config, shard: Shard, outlets: Outlets, port: u16, guard: Guard) -> Self {
         let data = std::fs::canonicalize(&config.data).unwrap_or_else(|_| config.data.clone());
         let slowlog =
             [("slowlog-log-slower-than", "10000".to_owned()), ("slowlog-max-len", "128".to_owned())];
@@ -81,6 +95,11 @@ impl Server {
             hub: outlets.hub,
             bus: outlets.bus,
             tracer: outlets.tracer,
+            gate: guard.gate,
+            audit: guard.audit,
+            tls: guard.tls,
+            peers: Peers::new(&config.net),
+            net: config.net.clone(),
             scripts: Mutex::default(),
             slowlog: Mutex::new(slowlog.into()),
             limits: config.limits.clone(),

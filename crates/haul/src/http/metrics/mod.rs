@@ -42,7 +42,7 @@ async fn text(caller: &Caller) -> Result<String, Problem> {
 
 /// Whether the caller is shown all tenants and the server itself.
 fn sees_all(caller: &Caller) -> bool {
-    caller.tenant.is_empty()
+    caller.tenant.is_empty() && caller.access.is_server_wide()
 }
 
 async fn tenants(caller: &Caller) -> Result<Vec<Name>, Problem> {
