@@ -33,7 +33,20 @@ pub(crate) fn wrong_type() -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "MEDIATYPE", message)
 }
 
-/// Understands a document; what is not JSON is 400, what is JSON of the wrong shape is 422.
+/// Understands an object; what is not JSON is 400, what is JSON of the wrong shape is 422.
+pub(crate) fn parse_object<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
+    // A list in the order of the fields would be taken as well.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "BADARG",
+            "the document must be an object",
+        ));
+    }
+    parse(bytes)
+}
+
+/// Understands a document.
 pub(crate) fn parse<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
         if error.is_data() {
@@ -60,11 +73,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        if !is_type(request.headers(), "application/json") {
+        let is_json = is_type(request.headers(), "application/json");
+        // Read in any case: a connection with an unread document on it cannot be used again.
+        let Document(bytes) = Document::from_request(request, state).await?;
+        if !is_json {
             return Err(wrong_type());
         }
-        let Document(bytes) = Document::from_request(request, state).await?;
-        parse(&bytes).map(Json)
+        parse_object(&bytes).map(Json)
     }
 }
 

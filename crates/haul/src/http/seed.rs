@@ -109,7 +109,7 @@ async fn get_some(
 }
 
 fn worker(caller: &Caller, host: Option<String>) -> Result<Name, Problem> {
-    caller.name("host", &host.unwrap_or_else(|| caller.peer.clone()))
+    caller.name("host", host.unwrap_or_else(|| caller.peer.clone()))
 }
 
 async fn take(

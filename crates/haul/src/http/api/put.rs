@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::dialect::json::{Object, push_list};
 use crate::dialect::native::{PutDocument, unique_jid};
 use crate::dialect::native_shape::push_names;
-use crate::http::body::{Document, Query, is_type, parse, wrong_type};
+use crate::http::body::{Document, Query, is_type, parse, parse_object, wrong_type};
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
 use crate::http::schema::{Problems, PutDoc, PutStreamDoc, PutsDoc};
@@ -42,7 +42,7 @@ enum IfExists {
 /// One job or a list of them.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "described, never made")]
+#[expect(dead_code, clippy::large_enum_variant, reason = "described, never made")]
 enum PutBody<'a> {
     One(PutDocument<'a>),
     Many(Vec<PutDocument<'a>>),
@@ -96,16 +96,16 @@ pub(super) async fn put(
     if is_type(&headers, "application/x-ndjson") {
         return stream(&caller, query.if_exists, request.into_body()).await;
     }
+    let Document(bytes) = Document::from_request(request, &()).await?;
     if !is_type(&headers, "application/json") {
         return Err(wrong_type());
     }
-    let Document(bytes) = Document::from_request(request, &()).await?;
     let refuse = refuses_existing(&headers)?;
     let if_exists = if refuse { Some(IfExists::Refuse) } else { query.if_exists };
     let answer = if bytes.trim_ascii_start().first() == Some(&b'[') {
-        list(&caller, if_exists, parse(&bytes)?).await
+        list(&caller, if_exists, parse_list(&bytes)?).await
     } else {
-        one(&caller, if_exists, parse(&bytes)?, &headers).await
+        one(&caller, if_exists, parse_object(&bytes)?, &headers).await
     };
     answer.map_err(|mut problem| {
         if refuse && problem.code == "EXISTS" {
@@ -113,6 +113,11 @@ pub(super) async fn put(
         }
         problem
     })
+}
+
+fn parse_list(bytes: &[u8]) -> Result<Vec<PutDocument<'_>>, Problem> {
+    let items: Vec<&serde_json::value::RawValue> = parse(bytes)?;
+    items.into_iter().map(|item| parse_object(item.get().as_bytes())).collect()
 }
 
 fn refuses_existing(headers: &HeaderMap) -> Result<bool, Problem> {
@@ -297,7 +302,7 @@ async fn put_lines(
             if line.is_empty() {
                 continue;
             }
-            let document: Result<PutDocument<'_>, Problem> = parse(line);
+            let document: Result<PutDocument<'_>, Problem> = parse_object(line);
             match document
                 .and_then(|document| Ok((read(caller, &document, if_exists)?, returns(&document, if_exists))))
             {
