@@ -18,7 +18,8 @@ use super::{Audit, Gate, Role, needs};
 use crate::dialect::tests::{REQUESTS, read};
 use crate::dialect::{DataLimits, Env, ErrorFormat};
 use crate::net::{Protocol, Remote};
-use crate::resp::{Guard, Hub, Redis, Server};
+use crate::outlets::Outlets;
+use crate::resp::{Guard, Redis, Server};
 use crate::shard::{self, Core, Settings};
 
 /// In everything that tenant beta has.
@@ -29,13 +30,13 @@ const ROLES: [Role; 4] = [Role::View, Role::Work, Role::Operate, Role::Admin];
 pub(crate) fn server(folder: &std::path::Path, settings: crate::config::Raw) -> Arc<Server> {
     let config = settings.resolve(crate::config::Raw::default()).unwrap();
     let open = || Box::new(MemoryDisk::new().open()) as Box<dyn Store>;
-    let hub = Hub::new(config.limits.subscriber_bytes_max);
+    let outlets = Outlets::new(config.limits.subscriber_bytes_max);
     let core = Core::load(open()).unwrap();
-    let publish = Box::new(hub.clone());
+    let publish = Box::new(outlets.clone());
     let (shard, _) = shard::start(core, Box::new(move || Ok(open())), Settings::default(), publish).unwrap();
     let gate = Arc::new(Gate::open(folder).unwrap());
     let (audit, _) = Audit::start(folder).unwrap();
-    Arc::new(Server::new(&config, shard, hub, 0, Guard { gate, audit, tls: None }))
+    Arc::new(Server::new(&config, shard, outlets, 0, Guard { gate, audit, tls: None }))
 }
 
 /// A server in memory, with a token of each role for two tenants and one for all.

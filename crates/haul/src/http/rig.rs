@@ -45,7 +45,12 @@ impl Rig {
         let config = raw.resolve(Raw::default()).unwrap();
         let outlets = change(Outlets::new(1 << 20));
         let (shard, _) = shard::start(core, open, Settings::default(), Box::new(outlets.clone())).unwrap();
-        let server = Arc::new(Server::new(&config, shard, outlets, 0));
+        let guard = crate::resp::Guard {
+            gate: Arc::new(crate::auth::Gate::open(std::path::Path::new("/nowhere")).unwrap()),
+            audit: crate::auth::Audit::none(),
+            tls: None,
+        };
+        let server = Arc::new(Server::new(&config, shard, outlets, 0, guard));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
