@@ -51,7 +51,7 @@ export class Server {
   get = (path) => this.ask('GET', path);
   post = (path, body = {}) => this.ask('POST', path, body);
   put = (job) => this.post('/jobs', job);
-  pop = async (queue, worker = 'w1', count = 1) => (await this.post('/pop', { worker, queues: [queue], count })).jobs;
+  pop = async (queue, worker = 'w1', count = 1) => (await this.post('/pop', { worker, queues: [queue], count, lock: 3600 })).jobs;
   job = (jid) => this.get(`/jobs/${encodeURIComponent(jid)}`);
 
   async fail(queue, jid, group = 'smtp-down', message = 'Traceback:\n  line 1\nConnectionError: refused') {

@@ -2,7 +2,8 @@
 import { h, s } from './dom.js';
 import { plain, short, span } from './format.js';
 
-const W = 600;
+const W = 400;
+const WIDE = 600;
 const H = 110;
 const LEFT = 44;
 const BOTTOM = 16;
@@ -16,15 +17,16 @@ const nice = (value) => {
 // series: [{label, values: [number|null]}]; at: seconds of the first and last sample.
 export function lines(title, series, at, { unit = short, seconds = 3600 } = {}) {
   const top = nice(Math.max(0, ...series.flatMap((one) => one.values.filter((value) => value !== null))));
-  const length = Math.max(1, Math.round(seconds / at.step));
+  // Until there is a whole span of samples the time there is fills the width.
+  const length = Math.min(Math.round(seconds / at.step), Math.max(30, ...series.map((one) => one.values.length)));
   const x = (index, of) => LEFT + ((length - of + index) / Math.max(1, length - 1)) * (W - LEFT);
   const y = (value) => H - BOTTOM - (value / top) * (H - BOTTOM - 6);
   const path = (values) => {
     let text = '';
     let pen = false;
     values.forEach((value, index) => {
-      if (value === null) { pen = false; return; }
-      text += `${pen ? 'L' : 'M'}${x(index, values.length).toFixed(1)} ${y(value).toFixed(1)}`;
+      if (value === null) return;
+      text += `${pen ? 'L' : 'M'}${x(index, values.length).toFixed(1)} ${y(value).toFixed(1)}${pen ? '' : 'h.1'}`;
       pen = true;
     });
     return text;
@@ -39,7 +41,7 @@ export function lines(title, series, at, { unit = short, seconds = 3600 } = {}) 
         s('line', { class: 'grid', x1: LEFT, x2: W, y1: y(top * part), y2: y(top * part) }),
         s('text', { x: LEFT - 6, y: y(top * part) + 3, 'text-anchor': 'end' }, unit(top * part)),
       ]),
-      s('text', { x: LEFT, y: H - 3 }, `${span(seconds)} ago`),
+      s('text', { x: LEFT, y: H - 3 }, `${span(length * at.step)} ago`),
       s('text', { x: W, y: H - 3, 'text-anchor': 'end' }, 'now'),
       series.map((one, index) => s('path', { class: index ? 'line second' : 'line', d: path(one.values) }))));
 }
@@ -70,14 +72,14 @@ export function histogram(title, series) {
     sums[bin] += value;
   });
   const top = Math.max(1, ...sums);
-  const width = (W - 4) / sums.length;
-  const label = (index) => index === sums.length - 1 ? '≥ 1 d' : `< ${span(bins.edges[index + 1]).replace('.0', '')}`;
+  const width = (WIDE - 4) / sums.length;
+  const label = (index) => index === sums.length - 1 ? '≥1d' : `<${span(bins.edges[index + 1]).replace('.0', '').replace('min', 'm').replace(' ', '')}`;
   const words = sums.map((sum, index) => sum ? `${label(index)}: ${sum}` : '').filter(Boolean).join(', ');
   return h('figure', { key: `histogram-${title}` },
     h('figcaption', null, h('b', null, title), h('span', null, `${short(series.count)} jobs`),
       h('span', null, `mean ${span(series.mean)}`), h('span', null, `deviation ${span(series.std)}`)),
-    s('svg', { viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': `${title}: ${words || 'none'}` },
-      s('line', { class: 'grid', x1: 0, x2: W, y1: H - BOTTOM, y2: H - BOTTOM }),
+    s('svg', { viewBox: `0 0 ${WIDE} ${H}`, role: 'img', 'aria-label': `${title}: ${words || 'none'}` },
+      s('line', { class: 'grid', x1: 0, x2: WIDE, y1: H - BOTTOM, y2: H - BOTTOM }),
       s('g', { class: 'bars' }, sums.map((sum, index) => {
         const tall = sum ? Math.max(2, (sum / top) * (H - BOTTOM - 14)) : 0;
         return s('rect', { x: 2 + index * width + 2, y: H - BOTTOM - tall, width: width - 4, height: tall });
@@ -98,7 +100,7 @@ export function graph(before, self, after) {
     s('rect', { x, y: y - 11, width: 170, height: 22, rx: 4 }),
     s('text', { x: x + 7, y: y + 4 }, plain(one.label).slice(0, 26)));
   const edge = (x1, y1, x2, y2) => s('path', { class: 'edge', d: `M${x1} ${y1}C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}` });
-  return s('svg', { viewBox: `0 0 ${W} ${tall}`, role: 'group', 'aria-label': 'Dependencies' },
+  return s('svg', { viewBox: `0 0 ${WIDE} ${tall}`, role: 'group', 'aria-label': 'Dependencies' },
     before.map((_, index) => edge(170, place(before, index), 215, middle)),
     after.map((_, index) => edge(385, middle, 430, place(after, index))),
     before.map((one, index) => node(one, 0, place(before, index))),

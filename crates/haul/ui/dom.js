@@ -108,8 +108,9 @@ export function table(caption, columns, rows, empty = 'Nothing here.') {
 }
 
 export const facts = (pairs) => h('dl', { class: 'facts' },
-  pairs.filter(([, value]) => value !== null && value !== undefined && value !== '')
+  pairs.filter(([, value]) => value !== null && value !== undefined && value !== '' && !(Array.isArray(value) && !value.length))
     .map(([label, value]) => [h('dt', null, label), h('dd', null, value)]));
 
+// Known by its label: one that comes or goes must not become another under somebody's finger.
 export const button = (label, click, kind, props = {}) =>
-  h('button', { type: 'button', class: kind, ...props, on: { click } }, label);
+  h('button', { type: 'button', key: `button-${label}`, class: kind, ...props, on: { click } }, label);

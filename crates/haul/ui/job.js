@@ -98,7 +98,7 @@ function actions(job) {
   const state = stateOf(job);
   const track = () => act(job.tracked ? 'It is tracked no more.' : 'It is tracked.', () => job.tracked ? del(`/jobs/${id(job)}/track`) : put(`/jobs/${id(job)}/track`));
   return h('div', { class: 'bar' },
-    may('work') && state === 'failed' ? button('Retry', () => act('It is retried.', () => post(`/jobs/${id(job)}/requeue`, {})), 'main') : null,
+    may('work') ? button('Retry', () => act('It is retried.', () => post(`/jobs/${id(job)}/requeue`, {})), state === 'failed' ? 'main' : undefined, { disabled: state !== 'failed' }) : null,
     may('work') ? button('Requeue…', () => requeue(job)) : null,
     may('operate') && state !== 'complete' ? button('Priority…', () => priority(job)) : null,
     may('work') ? button('Tag…', () => tag(job)) : null,

@@ -3,7 +3,7 @@ import { button, h } from './dom.js';
 import { get } from './api.js';
 import { bulkButtons } from './actions.js';
 import { href, visit } from './app.js';
-import { jobTable, page, pager } from './jobs.js';
+import { jobTable, page, pager, tagLink } from './jobs.js';
 
 const keys = ['state', 'queue', 'klass', 'tag', 'worker', 'group'];
 const states = ['', 'waiting', 'running', 'stalled', 'scheduled', 'depends', 'throttled', 'failed', 'complete'];
@@ -44,7 +44,7 @@ export function render({ found, filter, tags }, params) {
   return [
     h('form', { class: 'bar', on: { submit }, 'aria-label': 'Filters', key: `filters-${JSON.stringify(filter)}` }, [...keys, 'text'].map(field), h('button', { type: 'submit', class: 'main' }, 'Find'),
       any ? button('Clear', () => visit(href('search'))) : null),
-    tags.length ? h('p', { class: 'soft' }, 'Tags: ', tags.map((tag) => [h('a', { href: href('search', { tag }) }, tag), ' '])) : null,
+    tags.length ? h('p', { class: 'soft' }, 'Tags: ', tags.map((tag) => [tagLink(tag), ' '])) : null,
     any && found.jobs.length ? h('div', { class: 'bar' }, bulkButtons(filter)) : null,
     jobTable('Jobs found', found.jobs, found.next ? 'None so far; there is more to look through.' : 'No job matches.'),
     pager('search', params, found),

@@ -137,7 +137,8 @@ fn messages(
     };
     let ready = VecDeque::from([first.retry(Duration::from_secs(2))]);
     let (stopping, tokens) = (caller.server.stopping(), caller.server.gate.changes());
-    let sending = Sending { stream, filter, stopping, caller, tokens, ready, ended: false, every, told_at: None };
+    let sending =
+        Sending { stream, filter, stopping, caller, tokens, ready, ended: false, every, told_at: None };
     unfold(sending, |mut sending| async move {
         let event = sending.next().await?;
         Some((Ok(event), sending))

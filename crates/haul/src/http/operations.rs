@@ -134,8 +134,7 @@ impl Operations {
             let ended = list.iter().position(|operation| !operation.lock().state.is_open());
             ended.and_then(|at| list.remove(at));
         }
-        let progress =
-            Progress { state: State::Waiting, done: 0, refused: 0, ended_at: None, message: None };
+        let progress = Progress { state: State::Waiting, done: 0, refused: 0, ended_at: None, message: None };
         let operation = Arc::new(Operation {
             id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             tenant: new.tenant,

@@ -166,9 +166,7 @@ impl Model {
     pub(super) fn rows(&self) -> Vec<&Row> {
         let Content::Table { rows, .. } = &self.content else { return Vec::new() };
         let needle = self.filter.to_lowercase();
-        rows.iter()
-            .filter(|row| row.cells.iter().any(|cell| cell.to_lowercase().contains(&needle)))
-            .collect()
+        rows.iter().filter(|row| row.cells.iter().any(|cell| cell.to_lowercase().contains(&needle))).collect()
     }
 
     fn row(&self) -> Option<&Row> {

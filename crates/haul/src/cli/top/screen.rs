@@ -18,10 +18,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
     model.height = usize::from(middle.height.saturating_sub(1)).max(1);
     frame.render_widget(Paragraph::new(title(model)), top);
     content(frame, model, middle);
-    frame.render_widget(
-        Paragraph::new(model.line()).style(Style::new().add_modifier(Modifier::BOLD)),
-        note,
-    );
+    frame.render_widget(Paragraph::new(model.line()).style(Style::new().add_modifier(Modifier::BOLD)), note);
     frame.render_widget(
         Paragraph::new(help(model.page())).style(Style::new().add_modifier(Modifier::DIM)),
         keys,
@@ -31,11 +28,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
 fn title(model: &Model) -> Line<'static> {
     let mut spans = vec![Span::styled("haul ", Style::new().add_modifier(Modifier::BOLD))];
     for (at, page) in TABS.iter().enumerate() {
-        let style = if page == model.page() {
-            Style::new().add_modifier(Modifier::REVERSED)
-        } else {
-            Style::new()
-        };
+        let style =
+            if page == model.page() { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
         spans.push(Span::styled(format!(" {} {} ", at + 1, page.title()), style));
     }
     if !TABS.contains(model.page()) {

@@ -325,7 +325,8 @@ mod tests {
         assert_eq!(begun.status, 202, "{}", begun.text);
         let found = ended(&rig, 1).await;
         assert_eq!((&found["state"], found["done"].as_u64()), (&Value::from("done"), Some(11)));
-        post(&rig, r#"{"action":"move","queue":"other","filter":{"queue":"q","state":"waiting"},"delay":0}"#).await;
+        post(&rig, r#"{"action":"move","queue":"other","filter":{"queue":"q","state":"waiting"},"delay":0}"#)
+            .await;
         assert_eq!(ended(&rig, 2).await["done"], 11);
         post(&rig, r#"{"action":"cancel","filter":{"state":"failed"},"delay":0}"#).await;
         assert_eq!(ended(&rig, 3).await["done"], 19);

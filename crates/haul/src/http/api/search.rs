@@ -189,9 +189,8 @@ impl Walk {
         let Reply::Found { jobs, next, .. } = answer.reply else { return Err(Problem::unexpected()) };
         self.ended = next.is_none();
         self.search.from = next;
-        let fits = |job: &JobView| {
-            self.needle.as_ref().is_none_or(|needle| has_text(job, &answer.texts, needle))
-        };
+        let fits =
+            |job: &JobView| self.needle.as_ref().is_none_or(|needle| has_text(job, &answer.texts, needle));
         Ok(Some(jobs.into_iter().filter(fits).collect()))
     }
 }

@@ -110,7 +110,8 @@ async fn in_line(caller: &Caller, job: &JobView, now: f64) -> Result<WhyDoc, Pro
         _ => "",
     };
     if counts.paused {
-        let sentence = format!("{lost}the queue {queue} is paused: nothing is taken from it until it is resumed.");
+        let sentence =
+            format!("{lost}the queue {queue} is paused: nothing is taken from it until it is resumed.");
         return Ok(WhyDoc::new("paused", capital(&sentence)));
     }
     if let Some(throttle) = full_throttle(caller, job).await? {
@@ -227,7 +228,6 @@ pub(super) fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config::Raw;
     use crate::http::rig::Rig;
 
