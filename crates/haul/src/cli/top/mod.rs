@@ -26,7 +26,7 @@ const RETRY_MAX: u64 = 500;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   haul top
-  haul top --every 500ms
+  haul top --every 10s
   haul top --server 10.0.0.5:4286
 
 Keys: Tab or 1-4 another page, arrows or j k to move, Enter to look closer, Esc back, / filter, s sort, S other way round,
