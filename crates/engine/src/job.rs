@@ -120,6 +120,23 @@ pub(crate) struct Tagged {
     pub(crate) at: Option<f64>,
 }
 
+/// What a job said of itself while it ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reported {
+    /// Which attempt said it. The checkpoint may be of an earlier one.
+    pub attempt: u32,
+    /// How far it was, from 0 to 100.
+    pub percent: Option<f64>,
+    /// What it was doing.
+    pub message: Option<Name>,
+    /// The last part of its output.
+    pub output: Option<Text>,
+    /// How long the output was in all up to there.
+    pub output_bytes: u64,
+    /// What the next attempt begins with.
+    pub checkpoint: Option<Text>,
+}
+
 /// The fields few jobs have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct More {
@@ -135,6 +152,9 @@ pub(crate) struct More {
     pub(crate) holds: Vec<Name>,
     /// The throttle it waits for, and since when.
     pub(crate) pending: Option<(Name, f64)>,
+    /// What it said of itself while it ran. Stored behind the job's own fields (`record.rs`).
+    #[serde(skip)]
+    pub(crate) report: Option<Box<Reported>>,
     /// Jobs this one waits for. Stored as edges of their own, so that releasing one costs one small record.
     #[serde(skip)]
     pub(crate) dependencies: BTreeSet<Name>,
@@ -203,11 +223,13 @@ impl Job {
         let more = self.more.as_deref();
         let message = more.and_then(|more| more.failure.as_ref()).map(|failure| &failure.message);
         let result = more.and_then(|more| more.result.as_ref());
+        let report = more.and_then(|more| more.report.as_deref());
+        let reported = report.into_iter().flat_map(|report| report.output.iter().chain(&report.checkpoint));
         let logs = self.history.iter().filter_map(|entry| match &entry.what {
             What::Log(log) => log.1.as_ref(),
             _ => None,
         });
-        std::iter::once(&self.data).chain(message).chain(result).chain(logs).filter_map(Text::body)
+        std::iter::once(&self.data).chain(message).chain(result).chain(reported).chain(logs).filter_map(Text::body)
     }
 
     /// The order in the work index: highest first. The double arithmetic is part of the contract: it decides ties.

@@ -1,7 +1,9 @@
 //! The stored form of every noun: one record each, key and value.
 //!
 //! Key: kind (1 byte), length of the tenant's name (1 byte), the tenant's name, then the noun's own name.
-//! Value: format version (1 byte), then the noun in postcard's encoding.
+//! Value: format version (1 byte), then the noun in postcard's encoding. Behind a job's may follow fields of later
+//! builds, each as tag (1 byte), length (4 bytes, the lowest first) and bytes; a tag that is not known is passed over, so
+//! that builds from before the field read the record too. A worker's likewise.
 //!
 //! To change a stored noun:
 //! 1. keep the old struct under a name with its version (`JobV1`) and a `From` into the new one;
@@ -141,9 +143,81 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, start).unwrap_or_default()
 }
 
+/// The tag of [`crate::job::More::report`]: postcard.
+const REPORT: u8 = 2;
+/// The tags of a worker's facts, and of its being asked to drain (no bytes).
+const FACTS: u8 = 1;
+const DRAIN: u8 = 2;
+
+fn push_field(bytes: &mut Vec<u8>, tag: u8, value: &[u8]) {
+    let length = u32::try_from(value.len()).unwrap_or(0);
+    bytes.push(tag);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend(value.iter().take(length as usize));
+}
+
+/// Hands each field behind a noun to `each`.
+fn read_fields(key: &Key, mut rest: &[u8], mut each: impl FnMut(u8, &[u8])) -> Result<(), RecordError> {
+    let damaged =
+        |reason: &str| RecordError::Damaged { record: format!("{key:?}"), reason: reason.to_owned() };
+    while let Some((&tag, after)) = rest.split_first() {
+        let (length, after) =
+            after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (value, after) = after.split_at_checked(length).ok_or_else(|| damaged("a field is cut off"))?;
+        each(tag, value);
+        rest = after;
+    }
+    Ok(())
+}
+
+fn encode_job(job: &Job) -> Vec<u8> {
+    let mut bytes = encode(job);
+    if let Some(report) = job.more.as_deref().and_then(|more| more.report.as_deref()) {
+        push_field(&mut bytes, REPORT, &postcard::to_stdvec(report).unwrap_or_default());
+    }
+    bytes
+}
+
+fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
+    let (mut job, rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
+    read_fields(key, rest, |tag, value| {
+        if tag == REPORT {
+            job.more().report = postcard::from_bytes(value).ok().map(Box::new);
+        }
+    })?;
+    Ok(job)
+}
+
+fn encode_worker(worker: &Worker) -> Vec<u8> {
+    let mut bytes = encode(worker);
+    if let Some(facts) = &worker.facts {
+        push_field(&mut bytes, FACTS, facts.bytes());
+    }
+    if worker.drain {
+        push_field(&mut bytes, DRAIN, b"");
+    }
+    bytes
+}
+
+fn decode_worker(key: &Key, bytes: &[u8]) -> Result<Worker, RecordError> {
+    let (mut worker, rest): (Worker, &[u8]) = decode_first(key, bytes)?;
+    read_fields(key, rest, |tag, value| match tag {
+        FACTS => worker.facts = Some(Name::new(value)),
+        DRAIN => worker.drain = true,
+        _ => {}
+    })?;
+    Ok(worker)
+}
+
 fn decode<T: DeserializeOwned>(key: &Key, bytes: &[u8]) -> Result<T, RecordError> {
+    decode_first(key, bytes).map(|(noun, _)| noun)
+}
+
+/// The noun, and what follows it.
+fn decode_first<'a, T: DeserializeOwned>(key: &Key, bytes: &'a [u8]) -> Result<(T, &'a [u8]), RecordError> {
     match bytes.split_first() {
-        Some((&VERSION, rest)) => postcard::from_bytes(rest)
+        Some((&VERSION, rest)) => postcard::take_from_bytes(rest)
             .map_err(|error| RecordError::Damaged { record: format!("{key:?}"), reason: error.to_string() }),
         Some((&found, _)) => Err(RecordError::Version { record: format!("{key:?}"), found }),
         None => Err(RecordError::Damaged { record: format!("{key:?}"), reason: "it is empty".to_owned() }),
@@ -157,7 +231,7 @@ pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
         match tenant.jobs.get_mut(&jid) {
             Some(job) if job.dirty => {
                 job.dirty = false;
-                changes.puts.push((key, encode(&**job)));
+                changes.puts.push((key, encode_job(job)));
             }
             Some(_) => {} // listed twice
             None => changes.deletes.push(key),
@@ -176,9 +250,9 @@ pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
 fn value_of(tenant: &Tenant, key: &Key) -> Option<Vec<u8>> {
     let indexes = &tenant.indexes;
     match key {
-        Key::Job(jid) => tenant.jobs.get(jid).map(|job| encode(&**job)),
+        Key::Job(jid) => tenant.jobs.get(jid).map(|job| encode_job(job)),
         Key::Queue(name) => indexes.queues.get(name).filter(|queue| !queue.is_blank()).map(encode),
-        Key::Worker(name) => indexes.workers.get(name).filter(|worker| worker.seen_at.is_some()).map(encode),
+        Key::Worker(name) => indexes.workers.get(name).filter(|worker| worker.seen_at.is_some()).map(encode_worker),
         Key::Tag(name) => indexes.tags.get(name).filter(|tag| tag.count.is_some()).map(encode),
         Key::Recur(name) => indexes.recurs.get(name).map(encode),
         Key::Throttle(name) => {
@@ -200,7 +274,7 @@ pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), Re
     let indexes = &mut tenant.indexes;
     match &key {
         Key::Job(jid) => {
-            let mut job: Box<Job> = decode(&key, value)?;
+            let mut job: Box<Job> = decode_job(&key, value)?;
             job.jid = jid.clone();
             job.history.shrink_to_fit();
             indexes.names.adopt(&mut job.klass);
@@ -214,7 +288,7 @@ pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), Re
             tenant.jobs.insert(jid.clone(), job);
         }
         Key::Queue(name) => drop(indexes.queues.insert(name.clone(), decode::<Queue>(&key, value)?)),
-        Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode::<Worker>(&key, value)?)),
+        Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode_worker(&key, value)?)),
         Key::Tag(name) => drop(indexes.tags.insert(name.clone(), decode::<Tag>(&key, value)?)),
         Key::Recur(name) => drop(indexes.recurs.insert(name.clone(), decode::<Recur>(&key, value)?)),
         Key::Throttle(name) => drop(indexes.throttles.insert(name.clone(), decode::<Throttle>(&key, value)?)),

@@ -99,6 +99,8 @@ pub struct JobView {
     pub history: Vec<Entry>,
     pub failure: Option<Failure>,
     pub spawned_from: Option<Name>,
+    /// What it said of itself while it ran.
+    pub report: Option<Box<crate::Reported>>,
     pub dependents: Vec<Name>,
     pub dependencies: Vec<Name>,
     /// The queue's own included, last; empty once complete.
@@ -115,6 +117,9 @@ impl JobView {
         text(&self.data);
         self.result.iter().for_each(&mut text);
         self.failure.iter().for_each(|failure| text(&failure.message));
+        if let Some(report) = &self.report {
+            report.output.iter().chain(&report.checkpoint).for_each(&mut text);
+        }
         for entry in &self.history {
             if let crate::What::Log(log) = &entry.what {
                 log.1.iter().for_each(&mut text);
@@ -144,6 +149,10 @@ pub struct WorkerCounts {
     pub jobs: usize,
     pub stalled: usize,
     pub seen_at: f64,
+    /// What it says of itself: JSON.
+    pub facts: Option<Name>,
+    /// It is asked to take no more jobs.
+    pub drain: bool,
 }
 
 /// A day's statistics of a queue.

@@ -99,6 +99,8 @@ impl Tenant {
                 jobs: count_between(&worker.jobs, cx.now, cx.now + WORKER_JOBS_HORIZON),
                 stalled: count_between(&worker.jobs, 0.0, cx.now),
                 seen_at: worker.seen_at?,
+                facts: worker.facts.clone(),
+                drain: worker.drain,
             })
         });
         let mut listed: Vec<WorkerCounts> = listed.collect();
@@ -124,7 +126,7 @@ impl Tenant {
     pub(super) fn deregister(&mut self, workers: Vec<Name>) -> Reply {
         for name in workers {
             if let Some(worker) = self.indexes.workers.get_mut(&name) {
-                worker.seen_at = None;
+                (worker.seen_at, worker.facts, worker.drain) = (None, None, false);
                 if worker.jobs.is_empty() {
                     self.indexes.workers.remove(&name);
                 }
