@@ -189,9 +189,9 @@ pub enum Command {
     Workers,
     /// -> `WorkerJobs`
     WorkerJobs { worker: Name },
-    /// A sign of life of a worker with what it says of itself; a new one has not been asked to drain. -> `Bool`, whether
-    /// it is asked to drain.
-    Register { worker: Name, facts: Name, is_new: bool },
+    /// A sign of life of a worker with what it says of itself; a new one has not been asked to drain, one that
+    /// drains of its own accord says so. -> `Bool`, whether it is asked to drain.
+    Register { worker: Name, facts: Name, is_new: bool, draining: bool },
     /// Asks a worker to take no more jobs. -> `Bool`, whether there is such a worker.
     Drain { worker: Name, drain: bool },
     /// -> `Done`

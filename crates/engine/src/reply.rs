@@ -142,6 +142,46 @@ pub struct QueueCounts {
     pub paused: bool,
 }
 
+/// How a worker is doing, by its last sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Heard of lately.
+    Alive,
+    /// Heard of lately, and takes no more jobs.
+    Draining,
+    /// Not heard of for [`Life::ALIVE_SECONDS`].
+    Silent,
+    /// Not heard of for [`Life::SILENT_SECONDS`].
+    Gone,
+}
+
+impl Life {
+    /// Who was heard of this recently is alive.
+    pub const ALIVE_SECONDS: f64 = 30.0;
+    /// Who was not heard of for longer is gone.
+    pub const SILENT_SECONDS: f64 = 300.0;
+
+    /// How a worker is doing.
+    pub fn of(seen_at: f64, drain: bool, now: f64) -> Self {
+        match now - seen_at {
+            age if age > Self::SILENT_SECONDS => Life::Gone,
+            age if age > Self::ALIVE_SECONDS => Life::Silent,
+            _ if drain => Life::Draining,
+            _ => Life::Alive,
+        }
+    }
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Life::Alive => "alive",
+            Life::Draining => "draining",
+            Life::Silent => "silent",
+            Life::Gone => "gone",
+        }
+    }
+}
+
 /// A worker's counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerCounts {
@@ -151,8 +191,8 @@ pub struct WorkerCounts {
     pub seen_at: f64,
     /// What it says of itself: JSON.
     pub facts: Option<Name>,
-    /// It is asked to take no more jobs.
-    pub drain: bool,
+    /// How it is doing.
+    pub life: Life,
 }
 
 /// A day's statistics of a queue.

@@ -1,7 +1,7 @@
 //! Haul: a durable job queue that speaks the Redis protocol.
 //!
-//! A map: `dialect` translates, `shard` decides and commits, `resp` talks to sockets, `cli` to people, `bench` loads a
-//! server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
+//! A map: `dialect` translates, `shard` decides and commits, `resp` talks to sockets, `cli` to people, `runner` runs
+//! jobs, `bench` loads a server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
 
 mod bench;
 mod cli;
@@ -13,6 +13,7 @@ mod doctor;
 pub mod fuzzing;
 mod http;
 mod resp;
+mod runner;
 #[cfg(test)]
 mod script_tests;
 mod serve;

@@ -353,13 +353,21 @@ impl Client {
     }
 
     /// A sign of life of a worker with what it says of itself, a JSON object. `is_new`: it has just started, so nobody
-    /// has asked this one to drain. Answers whether it is asked to take no more jobs.
+    /// has asked this one to drain. `draining`: it takes no more jobs of its own accord. Answers whether it is to take no
+    /// more jobs.
     ///
     /// # Errors
     /// The server refused, or there is no answer.
-    pub async fn register(&self, worker: &str, facts: &Json, is_new: bool) -> Result<bool, Error> {
+    pub async fn register(
+        &self,
+        worker: &str,
+        facts: &Json,
+        is_new: bool,
+        draining: bool,
+    ) -> Result<bool, Error> {
         let command = CommandBuilder::new("HAUL.WORKER").arg("REGISTER").arg(worker).arg(facts.text());
-        reply::int(self.request(command.flag("NEW", is_new).finish(Repeat::Safe)).await?).map(|drain| drain == 1)
+        let command = command.flag("NEW", is_new).flag("DRAINING", draining).finish(Repeat::Safe);
+        reply::int(self.request(command).await?).map(|drain| drain == 1)
     }
 
     /// Asks a worker to take no more jobs, or takes that back. Answers whether there is such a worker.

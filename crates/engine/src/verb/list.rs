@@ -4,7 +4,7 @@ use crate::record::Key;
 use crate::score::{Index, Score, count_between};
 use crate::stats::day_of;
 use crate::tenant::{Cx, Tenant};
-use crate::{JobList, Jobs, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
+use crate::{JobList, Jobs, Life, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
 
 /// Lock ends later than this many seconds from now are not counted among a worker's jobs.
 const WORKER_JOBS_HORIZON: f64 = 8_640_000.0;
@@ -100,7 +100,7 @@ impl Tenant {
                 stalled: count_between(&worker.jobs, 0.0, cx.now),
                 seen_at: worker.seen_at?,
                 facts: worker.facts.clone(),
-                drain: worker.drain,
+                life: Life::of(worker.seen_at?, worker.drain, cx.now),
             })
         });
         let mut listed: Vec<WorkerCounts> = listed.collect();

@@ -108,7 +108,9 @@ impl Tenant {
             Command::Stats { queue, date } => self.stats(&queue, date),
             Command::Workers => self.workers(cx),
             Command::WorkerJobs { worker } => self.worker_jobs(cx, &worker),
-            Command::Register { worker, facts, is_new } => self.register_worker(cx, &worker, facts, is_new),
+            Command::Register { worker, facts, is_new, draining } => {
+                self.register_worker(cx, &worker, facts, (is_new, draining))
+            }
             Command::Drain { worker, drain } => self.drain(&worker, drain),
             Command::Deregister { workers } => self.deregister(workers),
             Command::Forget { queues } => self.forget(queues),

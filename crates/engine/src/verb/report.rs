@@ -41,14 +41,14 @@ impl Tenant {
         cx: &mut Cx<'_>,
         name: &Name,
         facts: Name,
-        is_new: bool,
+        (is_new, draining): (bool, bool),
     ) -> Reply {
         self.indexes.saw_worker(name, cx.now);
         let worker = self.indexes.worker(name);
-        let changed = worker.facts.as_ref() != Some(&facts) || (is_new && worker.drain);
+        let drain = (worker.drain && !is_new) || draining;
+        let changed = worker.facts.as_ref() != Some(&facts) || worker.drain != drain;
         worker.facts = Some(facts);
-        worker.drain &= !is_new;
-        let drain = worker.drain;
+        worker.drain = drain;
         if changed {
             self.indexes.dirty.insert(Key::Worker(name.clone()));
         }

@@ -34,6 +34,7 @@ pub(super) struct Global {
 pub(super) struct Session {
     pub(super) client: Client,
     pub(super) address: String,
+    pub(super) database: Option<String>,
     pub(super) out: Output,
     /// Seconds since 1970, when the subcommand began.
     pub(super) now: f64,
@@ -42,9 +43,9 @@ pub(super) struct Session {
 impl Session {
     pub(super) async fn open(global: &Global) -> Result<Self, Error> {
         let database = global.tenant.map(|tenant| tenant.to_string());
-        let client = Client::connect(&global.server, Options { database, ..Options::default() }).await?;
+        let client = Client::connect(&global.server, Options { database: database.clone(), ..Options::default() }).await?;
         let out = Output { json: global.json };
-        Ok(Session { client, address: global.server.clone(), out, now: clock::now() })
+        Ok(Session { client, address: global.server.clone(), database, out, now: clock::now() })
     }
 
     /// "3m ago".

@@ -478,7 +478,7 @@ impl<'a> Reader<'a> {
         Ok((Command::Report(Box::new(report)), Shape::One))
     }
 
-    /// `REGISTER worker facts [NEW]`, `DRAIN worker`, `UNDRAIN worker`.
+    /// `REGISTER worker facts [NEW] [DRAINING]`, `DRAIN worker`, `UNDRAIN worker`.
     fn worker(&self) -> Read {
         let word = self.required(0, "word, REGISTER, DRAIN or UNDRAIN")?.to_ascii_uppercase();
         let worker = self.name(1, "worker")?;
@@ -491,8 +491,9 @@ impl<'a> Reader<'a> {
                 if facts.len() > FACTS_BYTES_MAX {
                     return Err(format!("the facts are longer than the limit facts-bytes-max, {FACTS_BYTES_MAX}"));
                 }
-                let is_new = self.keywords(3, &[], &["NEW"])?.has("NEW");
-                Ok((Command::Register { worker, facts: Name::new(facts), is_new }, Shape::Flag))
+                let words = self.keywords(3, &[], &["NEW", "DRAINING"])?;
+                let (is_new, draining) = (words.has("NEW"), words.has("DRAINING"));
+                Ok((Command::Register { worker, facts: Name::new(facts), is_new, draining }, Shape::Flag))
             }
             b"DRAIN" | b"UNDRAIN" => {
                 self.exactly(2)?;

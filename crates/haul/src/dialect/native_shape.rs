@@ -174,7 +174,7 @@ pub(crate) fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
             object.count("jobs", worker.jobs);
             object.count("stalled", worker.stalled);
             push_exact(object.key("seen_at"), worker.seen_at);
-            object.raw("drain", if worker.drain { b"true" } else { b"false" });
+            object.string("state", worker.life.word().as_bytes());
             object.raw("facts", worker.facts.as_ref().map_or(b"null", |facts| facts.bytes()));
             object.end();
         }),

@@ -26,9 +26,8 @@ impl Lease {
         self.renewed_at = self.renewed_at.max(sent_at);
     }
 
-    /// When the lock can be given away.
-    pub(super) fn ends_at(&self) -> Instant {
-        self.renewed_at + self.length
+    pub(super) fn renewed_at(&self) -> Instant {
+        self.renewed_at
     }
 
     /// When to renew: a third of the lock is used. `asked_at` is the last try, if it did not succeed.
@@ -61,12 +60,12 @@ mod tests {
             let lease = Lease::new(seconds(length), seconds(grace), start);
             assert!(lease.beat_at(None) < lease.stop_at(), "{length} {grace}");
             assert!(lease.stop_at() < lease.kill_at() || length == 1, "{length} {grace}");
-            assert!(lease.kill_at() < lease.ends_at(), "{length} {grace}");
+            assert!(lease.kill_at() < start + seconds(length), "{length} {grace}");
         }
         let mut lease = Lease::new(seconds(60), seconds(10), start);
         assert_eq!(lease.stop_at(), start + seconds(49));
         lease.renewed(start + seconds(20));
-        assert_eq!((lease.beat_at(None), lease.ends_at()), (start + seconds(40), start + seconds(80)));
+        assert_eq!((lease.beat_at(None), lease.stop_at()), (start + seconds(40), start + seconds(69)));
         assert_eq!(lease.beat_at(Some(start + seconds(40))), start + seconds(41));
     }
 }

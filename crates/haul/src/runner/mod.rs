@@ -28,7 +28,7 @@ mod worker;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub(crate) use feed::Feed;
+pub(crate) use feed::{Feed, feed};
 pub(crate) use outcome::{EXEC_KLASS, exit_code};
 pub(crate) use plan::{Classes, Connection, Limits, Plan, RetryRule};
 pub(crate) use worker::{Order, Work, run};

@@ -76,14 +76,14 @@ pub(super) fn uptime_seconds() -> f64 {
 pub(super) fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 1) {
         // It may be gone already, which is what was wanted.
-        drop(rustix::process::kill_process(pid, signal));
+        let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
 /// To every process of a group.
 pub(super) fn signal_group(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 1) {
-        drop(rustix::process::kill_process_group(pid, signal));
+        let _ = rustix::process::kill_process_group(pid, signal);
     }
 }
 
@@ -139,11 +139,17 @@ pub(super) fn kill_descendants() -> bool {
     false
 }
 
+/// Takes the remains of children away that a task has left to us; not the task's own: its status is still wanted.
+pub(super) fn reap_strays(own: i32, task: i32) {
+    let strays: Vec<i32> = children(own).into_iter().filter(|pid| *pid != task).collect();
+    reap(&strays);
+}
+
 /// Takes the remains of ended children away.
 pub(super) fn reap(pids: &[i32]) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         let wanted = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        drop(rustix::process::waitid(rustix::process::WaitId::Pid(pid), wanted));
+        let _ = rustix::process::waitid(rustix::process::WaitId::Pid(pid), wanted);
     }
 }
 

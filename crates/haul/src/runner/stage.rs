@@ -19,7 +19,7 @@ const NOT_RUN: u8 = 127;
 /// `GUARDIAN-PID LIMITS-JSON COMMAND ARGS...`.
 pub(super) fn run(args: &[OsString]) -> ExitCode {
     let [guardian, limits, command, rest @ ..] = args else { return ExitCode::from(NOT_RUN) };
-    drop(rustix::process::setsid());
+    let _ = rustix::process::setsid();
     let tied = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().to_string());
     // Whoever died before the tie was made cannot take us along any more.
@@ -50,6 +50,6 @@ fn take_on(limits: &Limits) {
         let Some(limit) = limit else { continue };
         // A first signal at the limit, the end one second of processor time later.
         let maximum = if resource == Resource::Cpu { limit + 1 } else { limit };
-        drop(rustix::process::setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(maximum) }));
+        let _ = rustix::process::setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(maximum) });
     }
 }

@@ -99,7 +99,7 @@ impl Tenant {
             name,
             seen_at,
             facts: None,
-            drain: false,
+            life: haul_engine::Life::of(seen_at, false, cx.now),
         });
         Answer::Workers(counts.collect())
     }
