@@ -4,7 +4,7 @@
 use hashbrown::{HashMap, HashSet};
 
 use crate::engine::Engine;
-use crate::job::{Job, Place, State};
+use crate::job::{Flag, Job, Place, State};
 use crate::score::Score;
 use crate::tenant::Tenant;
 use crate::{BodyId, Name};
@@ -39,7 +39,7 @@ impl Engine {
 }
 
 fn audit_jobs(tenant: &Tenant, said: &mut Vec<String>) {
-    for (jid, job) in &tenant.jobs {
+    for (jid, job) in tenant.jobs.iter() {
         if *jid != job.jid {
             said.push(format!("job {jid} calls itself {}", job.jid));
         }
@@ -52,7 +52,7 @@ fn audit_jobs(tenant: &Tenant, said: &mut Vec<String>) {
         if job.place == Place::Completed && !job.queue.is_empty() {
             said.push(format!("job {jid} in {:?} has the queue {:?}", job.place, job.queue));
         }
-        if job.held && !holds(tenant, job) {
+        if job.flags.has(Flag::Held) && !holds(tenant, job) {
             said.push(format!("job {jid} is missing from the jobs of its worker {}", job.worker));
         }
         audit_links(tenant, job, said);
@@ -127,7 +127,7 @@ fn audit_indexes(tenant: &Tenant, said: &mut Vec<String>) {
     }
     for (name, worker) in &tenant.indexes.workers {
         for (_, jid) in &worker.jobs {
-            if !tenant.jobs.get(jid).is_some_and(|job| job.held && job.worker == *name) {
+            if !tenant.jobs.get(jid).is_some_and(|job| job.flags.has(Flag::Held) && job.worker == *name) {
                 said.push(format!("worker {name} lists job {jid}, which it does not hold"));
             }
         }

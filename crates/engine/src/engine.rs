@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use crate::record::{self, Key, RecordError};
 use crate::tenant::{Cx, Tenant};
 use crate::text::TEXT_INLINE_MAX;
-use crate::{BodyId, Call, Event, Name, Refusal, Reply, Text};
+use crate::{BodyId, Call, Event, Kind, Name, Notice, Refusal, Reply, Text};
 
 /// All state of a shard, in memory but for bodies.
 #[derive(Default)]
@@ -19,6 +19,9 @@ pub struct Engine {
 #[derive(Default)]
 pub(crate) struct Round {
     pub(crate) events: Vec<Event>,
+    /// Collected only if somebody listens.
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) listening: bool,
     /// The number of `bodies[0]`.
     first_body: u64,
     /// Bodies written in this round; the flag says it was dropped again.
@@ -31,6 +34,8 @@ pub(crate) struct Round {
     watching: bool,
     /// Tenants commanded in this round; may repeat.
     tenants: Vec<Name>,
+    /// Nobody listens: events are not collected.
+    pub(crate) hushed: bool,
     /// Reads must not tidy up: nothing can be stored now.
     pub(crate) frozen: bool,
 }
@@ -103,7 +108,11 @@ impl Engine {
             self.round.tenants.push(tenant.clone());
         }
         let mut cx = Cx { now, clock, rules, round: &mut self.round };
+        if matches!(command, crate::Command::Tenants) {
+            return Ok(Reply::Names(self.tenants()));
+        }
         if matches!(command, crate::Command::Flush) {
+            cx.tell_of(Kind::Flushed, None, None);
             self.flush(&tenant);
             return Ok(Reply::Done);
         }
@@ -115,9 +124,24 @@ impl Engine {
         self.round.frozen = frozen;
     }
 
+    /// While hushed, no events are collected: nobody would hear them.
+    pub fn hush(&mut self, hushed: bool) {
+        self.round.hushed = hushed;
+    }
+
     /// The events since the last call, in order.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.round.events)
+    }
+
+    /// Whether to collect what [`Engine::take_notices`] answers.
+    pub fn listen(&mut self, listening: bool) {
+        self.round.listening = listening;
+    }
+
+    /// The notices since the last call, in order.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.round.notices)
     }
 
     /// Whether to collect what [`Engine::take_touched`] answers.
@@ -189,7 +213,8 @@ impl Engine {
         let mut fresh = Tenant::default();
         fresh.indexes.failure_seq = tenant.indexes.failure_seq;
         let old = std::mem::replace(tenant, fresh);
-        for (jid, job) in old.jobs {
+        for job in old.jobs {
+            let jid = job.jid.clone();
             job.bodies().for_each(|id| self.round.drop_body(id));
             for other in job.more.iter().flat_map(|more| &more.dependencies) {
                 tenant.indexes.dirty.insert(Key::Edge(jid.clone(), other.clone()));

@@ -3,7 +3,11 @@
 //! Key: kind (1 byte), length of the tenant's name (1 byte), the tenant's name, then the noun's own name.
 //! Value: format version (1 byte), then the noun in postcard's encoding. Behind a job's may follow fields of later
 //! builds, each as tag (1 byte), length (4 bytes, the lowest first) and bytes; a tag that is not known is passed over, so
+<<<<<<< HEAD
 //! that builds from before the field read the record too. A worker's likewise.
+=======
+//! that builds from before the field read the record too.
+>>>>>>> main
 //!
 //! To change a stored noun:
 //! 1. keep the old struct under a name with its version (`JobV1`) and a `From` into the new one;
@@ -16,7 +20,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::engine::Changes;
-use crate::job::Job;
+use crate::job::{Flag, Job};
 use crate::queue::Queue;
 use crate::score::Score;
 use crate::stats::DayStats;
@@ -136,11 +140,52 @@ pub fn describe_key(bytes: &[u8]) -> String {
     }
 }
 
-fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut start = Vec::with_capacity(160);
-    start.push(VERSION);
-    // Serialising plain structs into memory has no way to fail.
-    postcard::to_extend(value, start).unwrap_or_default()
+/// Encodes values in a buffer that is used again: what comes out is no larger than it must be.
+#[derive(Default)]
+struct Encoder {
+    buffer: Vec<u8>,
+}
+
+impl Encoder {
+    fn encode<T: Serialize>(&mut self, value: &T) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        buffer.push(VERSION);
+        // Serialising plain structs into memory has no way to fail.
+        self.buffer = postcard::to_extend(value, buffer).unwrap_or_default();
+        self.buffer.as_slice().to_vec()
+    }
+
+    fn encode_job(&mut self, job: &Job) -> Vec<u8> {
+        let mut bytes = self.encode(job);
+        if let Some(trace) = job.more.as_deref().and_then(|more| more.trace.as_ref()) {
+            let length = u32::try_from(trace.bytes().len()).unwrap_or(0);
+            bytes.push(TRACE);
+            bytes.extend_from_slice(&length.to_le_bytes());
+            bytes.extend(trace.bytes().iter().take(length as usize));
+        }
+        bytes
+    }
+}
+
+/// The tag of [`crate::job::More::trace`].
+const TRACE: u8 = 1;
+
+fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
+    let damaged =
+        |reason: &str| RecordError::Damaged { record: format!("{key:?}"), reason: reason.to_owned() };
+    let (mut job, mut rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
+    while let Some((&tag, after)) = rest.split_first() {
+        let (length, after) =
+            after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (value, after) = after.split_at_checked(length).ok_or_else(|| damaged("a field is cut off"))?;
+        if tag == TRACE {
+            job.more().trace = Some(Name::new(value));
+        }
+        rest = after;
+    }
+    Ok(job)
 }
 
 /// The tag of [`crate::job::More::report`]: postcard.
@@ -226,12 +271,19 @@ fn decode_first<'a, T: DeserializeOwned>(key: &Key, bytes: &'a [u8]) -> Result<(
 
 /// Everything changed in a tenant since the last call, as records.
 pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
+    let mut encoder = Encoder::default();
     for jid in std::mem::take(&mut tenant.indexes.dirty_jobs) {
         let key = encode_key(name, &Key::Job(jid.clone()));
         match tenant.jobs.get_mut(&jid) {
+<<<<<<< HEAD
             Some(job) if job.dirty => {
                 job.dirty = false;
                 changes.puts.push((key, encode_job(job)));
+=======
+            Some(job) if job.flags.has(Flag::Dirty) => {
+                job.flags.set(Flag::Dirty, false);
+                changes.puts.push((key, encoder.encode_job(job)));
+>>>>>>> main
             }
             Some(_) => {} // listed twice
             None => changes.deletes.push(key),
@@ -239,7 +291,7 @@ pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
     }
     for key in std::mem::take(&mut tenant.indexes.dirty) {
         let bytes = encode_key(name, &key);
-        match value_of(tenant, &key) {
+        match value_of(tenant, &key, &mut encoder) {
             Some(value) => changes.puts.push((bytes, value)),
             None => changes.deletes.push(bytes),
         }
@@ -247,9 +299,10 @@ pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
 }
 
 /// The stored value of a noun; none: it is gone.
-fn value_of(tenant: &Tenant, key: &Key) -> Option<Vec<u8>> {
+fn value_of(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<Vec<u8>> {
     let indexes = &tenant.indexes;
     match key {
+<<<<<<< HEAD
         Key::Job(jid) => tenant.jobs.get(jid).map(|job| encode_job(job)),
         Key::Queue(name) => indexes.queues.get(name).filter(|queue| !queue.is_blank()).map(encode),
         Key::Worker(name) => indexes.workers.get(name).filter(|worker| worker.seen_at.is_some()).map(encode_worker),
@@ -257,11 +310,30 @@ fn value_of(tenant: &Tenant, key: &Key) -> Option<Vec<u8>> {
         Key::Recur(name) => indexes.recurs.get(name).map(encode),
         Key::Throttle(name) => {
             indexes.throttles.get(name).filter(|throttle| throttle.maximum.is_some()).map(encode)
+=======
+        Key::Job(jid) => tenant.jobs.get(jid).map(|job| encoder.encode_job(job)),
+        Key::Queue(name) => {
+            indexes.queues.get(name).filter(|queue| !queue.is_blank()).map(|noun| encoder.encode(noun))
+>>>>>>> main
         }
-        Key::Tracked(name) => indexes.tracked.get(name).map(encode),
-        Key::Option(name) => indexes.config.options.get(name).map(encode),
-        Key::Stats(day, queue) => indexes.stats.get(&(*day, queue.clone())).map(encode),
-        Key::Scratch(name) => indexes.keyspace.slots.get(name).map(encode),
+        Key::Worker(name) => indexes
+            .workers
+            .get(name)
+            .filter(|worker| worker.seen_at.is_some())
+            .map(|noun| encoder.encode(noun)),
+        Key::Tag(name) => {
+            indexes.tags.get(name).filter(|tag| tag.count.is_some()).map(|noun| encoder.encode(noun))
+        }
+        Key::Recur(name) => indexes.recurs.get(name).map(|noun| encoder.encode(noun)),
+        Key::Throttle(name) => indexes
+            .throttles
+            .get(name)
+            .filter(|throttle| throttle.maximum.is_some())
+            .map(|noun| encoder.encode(noun)),
+        Key::Tracked(name) => indexes.tracked.get(name).map(|noun| encoder.encode(noun)),
+        Key::Option(name) => indexes.config.options.get(name).map(|noun| encoder.encode(noun)),
+        Key::Stats(day, queue) => indexes.stats.get(&(*day, queue.clone())).map(|noun| encoder.encode(noun)),
+        Key::Scratch(name) => indexes.keyspace.slots.get(name).map(|noun| encoder.encode(noun)),
         Key::Edge(jid, other) => {
             let more = tenant.jobs.get(jid)?.more.as_deref()?;
             more.dependencies.contains(other).then(|| vec![VERSION])
@@ -274,18 +346,17 @@ pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), Re
     let indexes = &mut tenant.indexes;
     match &key {
         Key::Job(jid) => {
+<<<<<<< HEAD
             let mut job: Box<Job> = decode_job(&key, value)?;
+=======
+            let mut job = decode_job(&key, value)?;
+>>>>>>> main
             job.jid = jid.clone();
-            job.history.shrink_to_fit();
             indexes.names.adopt(&mut job.klass);
             indexes.names.adopt(&mut job.queue);
             indexes.names.adopt(&mut job.worker);
-            for entry in &mut job.history {
-                if let crate::What::Put(name) | crate::What::Popped(name) = &mut entry.what {
-                    indexes.names.adopt(name);
-                }
-            }
-            tenant.jobs.insert(jid.clone(), job);
+            job.history.rename(|name| indexes.names.adopt(name));
+            tenant.jobs.insert(job);
         }
         Key::Queue(name) => drop(indexes.queues.insert(name.clone(), decode::<Queue>(&key, value)?)),
         Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode_worker(&key, value)?)),
@@ -335,11 +406,11 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
                 }
             }
         }
-        if job.held {
+        if job.flags.has(Flag::Held) {
             let worker = indexes.workers.entry_ref(&job.worker).or_default();
             worker.jobs.insert((Score::new(job.expires), job.jid.clone()));
         }
-        if job.unthrottled {
+        if job.flags.has(Flag::Unthrottled) {
             indexes.queue(&job.queue).unthrottled += 1;
         }
     }

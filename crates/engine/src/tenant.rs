@@ -9,7 +9,8 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::config::Config;
 use crate::engine::Round;
-use crate::job::{Entry, Job, Place, State, What};
+use crate::job::{Entry, Flag, Job, Place, State, What};
+use crate::jobs::Jobs;
 use crate::keyspace::Keyspace;
 use crate::name::NamePool;
 use crate::queue::Queue;
@@ -19,7 +20,7 @@ use crate::stats::{DayStats, day_of};
 use crate::tag::Tag;
 use crate::throttle::{self, Throttle};
 use crate::worker::Worker;
-use crate::{Event, JobView, Name, Recur, Rules, Text, TrackedEvent};
+use crate::{Event, JobView, Kind, Name, Notice, Recur, Rules, Text, TrackedEvent};
 
 /// The circumstances of one command, and where its consequences are collected.
 pub(crate) struct Cx<'a> {
@@ -31,8 +32,80 @@ pub(crate) struct Cx<'a> {
 
 impl Cx<'_> {
     pub(crate) fn emit(&mut self, event: Event) {
-        if self.rules.events {
+        if self.rules.events && !self.round.hushed {
             self.round.events.push(event);
+        }
+    }
+
+    /// What is known of a job before a verb changes it, for the notice of that; none: nobody listens.
+    #[inline]
+    pub(crate) fn sight(&self, job: &Job) -> Option<Box<Notice>> {
+        self.round.listening.then(|| Box::new(sighted(self.now, job)))
+    }
+
+    /// Tells what became of a job that was sighted.
+    #[inline]
+    pub(crate) fn tell(
+        &mut self,
+        sight: Option<Box<Notice>>,
+        kind: Kind,
+        state: State,
+        detail: Option<Name>,
+    ) {
+        if let Some(notice) = sight {
+            self.round.notices.push(Notice { kind, state: Some(state), detail, ..*notice });
+        }
+    }
+
+    /// Tells something of a job as it is now.
+    #[inline]
+    pub(crate) fn tell_now(&mut self, kind: Kind, job: &Job) {
+        if self.round.listening {
+            self.tell(Some(Box::new(sighted(self.now, job))), kind, job.state, None);
+        }
+    }
+
+    /// Tells something that is about no job: of a queue, or what `detail` says.
+    pub(crate) fn tell_of(&mut self, kind: Kind, queue: Option<&Name>, detail: Option<&Name>) {
+        if !self.round.listening {
+            return;
+        }
+        let none = Name::new(b"");
+        self.round.notices.push(Notice {
+            kind,
+            at: self.now,
+            jid: none.clone(),
+            queue: queue.unwrap_or(&none).clone(),
+            worker: none.clone(),
+            klass: none,
+            state: None,
+            detail: detail.cloned(),
+            attempt: 0,
+            since: self.now,
+            trace: None,
+        });
+    }
+
+    /// Tells that a job's worker lost its lock, and why.
+    #[inline]
+    pub(crate) fn tell_lost(&mut self, job: &Job, state: State, reason: &str) {
+        if let Some(sight) = self.sight(job) {
+            self.tell(Some(sight), Kind::LockLost, state, Some(reason.into()));
+        }
+    }
+
+    /// Tells something of a recurring definition.
+    pub(crate) fn tell_recur(&mut self, kind: Kind, recur: &Recur) {
+        self.tell_of(kind, Some(&recur.queue), None);
+        if let Some(notice) = self.round.notices.last_mut().filter(|_| self.round.listening) {
+            (notice.jid, notice.klass) = (recur.jid.clone(), recur.klass.clone());
+        }
+    }
+
+    /// Tells of each tag put on a job or taken off it.
+    pub(crate) fn tell_tags(&mut self, kind: Kind, job: &Job, tags: &[Name]) {
+        if self.round.listening {
+            tags.iter().for_each(|tag| self.tell(self.sight(job), kind, job.state, Some(tag.clone())));
         }
     }
 
@@ -46,8 +119,22 @@ impl Cx<'_> {
     }
 }
 
-/// All jobs of a tenant by jid.
-pub(crate) type Jobs = HashMap<Name, Box<Job>>;
+#[cold]
+fn sighted(now: f64, job: &Job) -> Notice {
+    Notice {
+        kind: Kind::Put,
+        at: now,
+        jid: job.jid.clone(),
+        queue: job.queue.clone(),
+        worker: job.worker.clone(),
+        klass: job.klass.clone(),
+        state: Some(job.state),
+        detail: None,
+        attempt: job.attempt,
+        since: job.time,
+        trace: job.more.as_deref().and_then(|more| more.trace.clone()),
+    }
+}
 
 /// One tenant.
 #[derive(Default)]
@@ -80,8 +167,8 @@ pub(crate) struct Indexes {
 impl Indexes {
     /// Notes that a job must be stored.
     pub(crate) fn mark(&mut self, job: &mut Job) {
-        if !job.dirty {
-            job.dirty = true;
+        if !job.flags.has(Flag::Dirty) {
+            job.flags.set(Flag::Dirty, true);
             self.dirty_jobs.push(job.jid.clone());
         }
     }
@@ -126,7 +213,7 @@ impl Indexes {
                 let queue = self.queue(&job.queue.clone());
                 queue.index(place).map(|index| index.remove(&entry));
                 if place == Place::Locks {
-                    queue.unthrottled -= usize::from(std::mem::take(&mut job.unthrottled));
+                    queue.unthrottled -= usize::from(job.flags.take(Flag::Unthrottled));
                     cx.round.touch_queue(&job.queue);
                 }
             }
@@ -186,11 +273,11 @@ impl Indexes {
 
     /// A lock gets a new end; the job stays the holder of whatever it holds.
     pub(crate) fn relock(&mut self, cx: &mut Cx<'_>, job: &mut Job, ends_at: f64) {
-        let unthrottled = job.unthrottled;
+        let unthrottled = job.flags.has(Flag::Unthrottled);
         self.leave(cx, job);
         self.enter(cx, job, Place::Locks, ends_at);
         if unthrottled {
-            job.unthrottled = true;
+            job.flags.set(Flag::Unthrottled, true);
             self.queue(&job.queue.clone()).unthrottled += 1;
         }
     }
@@ -206,14 +293,14 @@ impl Indexes {
         self.unhold(job);
         job.worker = self.names.shared(worker.bytes());
         job.expires = expires;
-        job.held = true;
+        job.flags.set(Flag::Held, true);
         let jid = job.jid.clone();
         self.worker(&job.worker.clone()).jobs.insert((Score::new(expires), jid));
     }
 
     /// Takes a job off its worker's list. The worker's name stays on the job.
     pub(crate) fn unhold(&mut self, job: &mut Job) {
-        if !std::mem::take(&mut job.held) {
+        if !job.flags.take(Flag::Held) {
             return;
         }
         self.mark(job);
@@ -242,14 +329,7 @@ impl Indexes {
     pub(crate) fn note(&mut self, cx: &mut Cx<'_>, job: &mut Job, when: f64, what: What) {
         if let Some(cap) = self.config.max_job_history() {
             let excess = (job.history.len() + 1).saturating_sub(cap);
-            let end = (1 + excess).min(job.history.len());
-            if end > 1 {
-                for entry in job.history.drain(1..end) {
-                    if let What::Log(log) = entry.what {
-                        log.1.iter().for_each(|text| cx.forget(text));
-                    }
-                }
-            }
+            job.history.forget(excess).iter().for_each(|text| cx.forget(text));
         }
         job.history.push(Entry { when: when.floor(), what });
         self.mark(job);
@@ -426,6 +506,7 @@ impl Indexes {
             dependents: more.map_or_else(Vec::new, |more| list(&more.dependents)),
             dependencies: more.map_or_else(Vec::new, |more| list(&more.dependencies)),
             throttles,
+            trace: more.and_then(|more| more.trace.clone()),
         }
     }
 }
@@ -464,6 +545,7 @@ impl Tenant {
             if let Some(job) = self.jobs.get_mut(&jid) {
                 self.indexes.leave(cx, job);
                 self.indexes.enter_work(cx, job, cx.now);
+                cx.tell_now(Kind::Ready, job);
             }
         }
     }
@@ -515,6 +597,7 @@ impl Tenant {
                 self.indexes.enter_work(cx, job, cx.now);
             }
         }
+        cx.tell_now(Kind::Ready, job);
     }
 
     /// Everything about a job goes: indexes, tags, links, bodies.
@@ -550,6 +633,7 @@ impl Tenant {
                 self.indexes.leave(cx, job);
                 job.state = State::Waiting;
                 self.indexes.enter_work(cx, job, cx.now);
+                cx.tell_now(Kind::Ready, job);
             }
         }
     }

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::job::{Job, Place, State};
+use crate::job::{Flag, Job, Place, State};
 use crate::keyspace::Value;
 use crate::score::{Index, Score};
 use crate::stats::Series;
 use crate::tenant::{Cx, Tenant};
-use crate::{BodyId, Entry, Failure, Name, QUEUE_THROTTLE_PREFIX, Refusal, Reply, Text, What};
+use crate::{BodyId, Entry, Failure, Name, QUEUE_THROTTLE_PREFIX, Refusal, Reply, Text};
 
 /// A question about keys.
 #[derive(Clone, Debug)]
@@ -428,7 +428,7 @@ impl Tenant {
         let job = self.jobs.get(jid)?;
         let more = job.more.as_deref();
         Some(match part {
-            b"history" => Collection::List(job.history.iter().cloned().map(ViewValue::Entry).collect()),
+            b"history" => Collection::List(job.history.to_vec().into_iter().map(ViewValue::Entry).collect()),
             b"dependents" => Collection::Set(more?.dependents.iter().cloned().collect()),
             b"dependencies" => Collection::Set(more?.dependencies.iter().cloned().collect()),
             _ => return None,
@@ -458,12 +458,12 @@ impl Tenant {
         match view.failure {
             Some(failure) => pairs.push(("failure", ViewValue::Failure(failure))),
             // A completion resets it to an empty object.
-            None if job.history.iter().any(|entry| entry.what == What::Done) => {
+            None if job.history.has_done() => {
                 pairs.push(("failure", ViewValue::Name("{}".into())));
             }
             None => {}
         }
-        if job.warned {
+        if job.flags.has(Flag::Warned) {
             pairs.push(("grace", ViewValue::Number(1.0)));
         }
         if let Some(at) = job.more.as_deref().and_then(|more| more.scheduled) {
@@ -547,7 +547,7 @@ impl Tenant {
 
     fn keys(&self, cx: &Cx<'_>) -> Vec<Name> {
         let mut keys = self.few_keys(cx);
-        for (jid, job) in &self.jobs {
+        for (jid, job) in self.jobs.iter() {
             let mut key = |suffix: &[u8]| keys.push(Name::new(&[b"ql:j:", jid.bytes(), suffix].concat()));
             key(b"");
             key(b"-history");

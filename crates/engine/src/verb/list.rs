@@ -1,10 +1,15 @@
 //! Lists and counts: queues, workers, failures, statistics.
 
+use crate::job::Flag;
 use crate::record::Key;
 use crate::score::{Index, Score, count_between};
 use crate::stats::day_of;
 use crate::tenant::{Cx, Tenant};
+<<<<<<< HEAD
 use crate::{JobList, Jobs, Life, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
+=======
+use crate::{JobList, Jobs, Kind, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
+>>>>>>> main
 
 /// Lock ends later than this many seconds from now are not counted among a worker's jobs.
 const WORKER_JOBS_HORIZON: f64 = 8_640_000.0;
@@ -17,6 +22,7 @@ impl Tenant {
             }
             self.indexes.queue(&name).paused = paused;
             cx.round.touch_queue(&name);
+            cx.tell_of(if paused { Kind::Paused } else { Kind::Unpaused }, Some(&name), None);
             self.indexes.dirty.insert(Key::Queue(name));
         }
         Reply::Done
@@ -83,7 +89,7 @@ impl Tenant {
             let Some(worker) = self.indexes.workers.remove(&name) else { continue };
             for (_, jid) in worker.jobs {
                 if let Some(job) = self.jobs.get_mut(&jid) {
-                    job.held = false;
+                    job.flags.set(Flag::Held, false);
                     self.indexes.mark(job);
                 }
             }

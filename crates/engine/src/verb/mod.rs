@@ -7,6 +7,7 @@ mod depends;
 mod fail;
 mod heartbeat;
 mod list;
+mod overview;
 mod pop;
 mod put;
 mod recur;
@@ -22,9 +23,10 @@ mod unfail;
 pub use pop::KLASS_WALK_MAX;
 
 use crate::job::{Job, State};
+use crate::jobs::Jobs;
 use crate::record::Key;
-use crate::tenant::{Cx, Jobs, Tenant};
-use crate::{Command, Name, Refusal, Reply, What};
+use crate::tenant::{Cx, Tenant};
+use crate::{Command, Kind, Name, Refusal, Reply, What};
 
 /// What every verb answers.
 pub(crate) type Answer = Result<Reply, Refusal>;
@@ -71,7 +73,7 @@ impl Tenant {
             Command::Untrack { jid } => Ok(self.untrack(cx, &jid)),
             Command::Tracked => Ok(self.tracked()),
             Command::Recur(recur) => Ok(self.recur(cx, *recur)),
-            Command::Unrecur { jid } => Ok(self.unrecur(&jid)),
+            Command::Unrecur { jid } => Ok(self.unrecur(cx, &jid)),
             Command::RecurGet { jid } => {
                 Ok(Reply::Recur(self.indexes.recurs.get(&jid).cloned().map(Box::new)))
             }
@@ -119,6 +121,7 @@ impl Tenant {
             Command::Failed { group, range } => self.failed(&group, range),
             Command::Search(search) => self.search(cx, &search),
             Command::Totals => self.totals(cx),
+            Command::Overview { queues_max } => self.overview(cx, queues_max),
             _ => Reply::Done,
         }
     }
@@ -135,12 +138,18 @@ impl Tenant {
             self.indexes.leave(cx, job);
             self.indexes.enter(cx, job, crate::job::Place::Work, priority);
         }
+        if let Some(sight) = cx.sight(job) {
+            let text = Name::from(priority.to_string());
+            cx.tell(Some(sight), Kind::Priority, job.state, Some(text));
+        }
         Ok(Reply::Number(priority))
     }
 
     fn log(&mut self, cx: &mut Cx<'_>, jid: &Name, message: Name, data: Option<bytes::Bytes>) -> Answer {
         let job = job_mut(&mut self.jobs, jid)?;
         let data = data.map(|data| cx.keep(data));
+        let sight = cx.sight(job);
+        cx.tell(sight, Kind::Logged, job.state, Some(message.clone()));
         self.indexes.note(cx, job, cx.now, What::Log(Box::new((message, data))));
         Ok(Reply::Done)
     }
@@ -163,7 +172,7 @@ impl Tenant {
 
 /// The job, or the refusal that says there is none.
 fn job_mut<'a>(jobs: &'a mut Jobs, jid: &Name) -> Result<&'a mut Job, Refusal> {
-    jobs.get_mut(jid).map(|job| &mut **job).ok_or_else(|| Refusal::NoJob { jid: jid.clone() })
+    jobs.get_mut(jid).ok_or_else(|| Refusal::NoJob { jid: jid.clone() })
 }
 
 /// Who claims to hold a job.

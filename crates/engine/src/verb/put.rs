@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use hashbrown::HashSet;
-use thin_vec::ThinVec;
 
 use super::Answer;
-use crate::job::{Job, Place, State, Tagged, What};
+use crate::history::History;
+use crate::job::{Flag, Flags, Job, Place, State, Tagged, What};
 use crate::tenant::{Cx, Tenant};
-use crate::{Event, Name, Put, PutWhen, Refusal, Reply, Text, TrackedEvent, throttle};
+use crate::{Event, Kind, Name, Put, PutWhen, Refusal, Reply, Text, TrackedEvent, throttle};
 
 impl Tenant {
     pub(super) fn put_one(&mut self, cx: &mut Cx<'_>, put: Put) -> Answer {
@@ -45,6 +45,9 @@ impl Tenant {
         self.place(cx, &jid, put.delay);
         self.indexes.register(&queue, now);
         self.indexes.emit_tracked(cx, TrackedEvent::Put, &jid);
+        if let Some(job) = self.jobs.get(&jid) {
+            cx.tell_now(Kind::Put, job);
+        }
         self.admit_all(cx, &waiters);
         jid
     }
@@ -70,6 +73,9 @@ impl Tenant {
         self.indexes.unhold(job);
         if !job.worker.is_empty() && put.worker.as_ref() != Some(&job.worker) {
             cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
+            if job.state == State::Running {
+                cx.tell_lost(job, job.state, "moved");
+            }
         }
     }
 
@@ -81,7 +87,7 @@ impl Tenant {
             None => {
                 let mut job = Box::new(new_job(fields.jid.clone(), queue, &nobody));
                 self.indexes.note(cx, &mut job, cx.now, What::Put(queue.clone()));
-                self.jobs.entry(fields.jid).or_insert(job)
+                self.jobs.insert(job)
             }
         };
         if fields.klass.is_some() {
@@ -98,19 +104,24 @@ impl Tenant {
         job.priority = fields.priority.unwrap_or(job.priority);
         job.retries = fields.retries.map_or(job.retries, f64::floor);
         job.remaining = job.retries;
-        // The queue's own throttle is implied, the old queue's is not carried along.
-        let implied = [throttle::of_queue(queue), throttle::of_queue(&job.queue)];
-        job.queue = queue.clone();
+        let old_queue = std::mem::replace(&mut job.queue, queue.clone());
         job.worker = nobody;
         (job.expires, job.time) = (0.0, cx.now);
-        job.warned = false;
+        job.flags.set(Flag::Warned, false);
         job.state = if fields.delay > 0.0 { State::Scheduled } else { State::Waiting };
-        let throttles: Vec<Name> = given.into_iter().filter(|id| !implied.contains(id)).collect();
+        // The queue's own throttle is implied, the old queue's is not carried along.
+        let implied = |id: &Name| {
+            throttle::queue_of(id).is_some_and(|own| own == queue.bytes() || own == old_queue.bytes())
+        };
+        let throttles: Vec<Name> = given.into_iter().filter(|id| !implied(id)).collect();
         if let Some(more) = job.more.as_deref_mut() {
             more.scheduled = None;
             more.throttles = throttles;
         } else if !throttles.is_empty() {
             job.more().throttles = throttles;
+        }
+        if let Some(trace) = fields.trace {
+            job.more().trace = Some(trace);
         }
         let tags =
             fields.tags.unwrap_or_else(|| job.tags().iter().map(|tagged| tagged.tag.clone()).collect());
@@ -159,6 +170,7 @@ struct Fields {
     retries: Option<f64>,
     tags: Option<Vec<Name>>,
     throttles: Vec<Name>,
+    trace: Option<Name>,
 }
 
 impl Put {
@@ -172,6 +184,7 @@ impl Put {
             retries: self.retries,
             tags: self.tags.clone(),
             throttles: self.throttles.clone(),
+            trace: self.trace.clone(),
         }
     }
 }
@@ -184,8 +197,7 @@ pub(super) fn new_job(jid: Name, queue: &Name, nobody: &Name) -> Job {
         queue: queue.clone(),
         worker: nobody.clone(),
         data: Text::Short(nobody.clone()),
-        // Room for the put alone: most waiting jobs have no other entry, and there may be millions.
-        history: ThinVec::with_capacity(1),
+        history: History::default(),
         more: None,
         priority: 0.0,
         retries: 5.0,
@@ -196,10 +208,7 @@ pub(super) fn new_job(jid: Name, queue: &Name, nobody: &Name) -> Job {
         attempt: 0,
         state: State::Waiting,
         place: Place::Work,
-        warned: false,
-        held: false,
-        unthrottled: false,
-        dirty: false,
+        flags: Flags::default(),
     }
 }
 

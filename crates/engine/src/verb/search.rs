@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use crate::job::{Job, Place};
+use crate::job::{Flag, Job, Place};
 use crate::score::{Index, Score};
 use crate::tenant::{Cx, Tenant};
 use crate::{JobView, Name, Position, Reply, Search, SearchState, State};
@@ -185,10 +185,10 @@ impl Walk<'_> {
     fn matches(&self, job: &Job) -> bool {
         let search = self.search;
         let is = |wanted: &Option<Name>, name: &Name| wanted.as_ref().is_none_or(|wanted| wanted == name);
-        let last = job.history.last().map_or(job.time, |entry| entry.when);
+        let last = job.history.last_at().unwrap_or(job.time);
         is(&search.queue, &job.queue)
             && is(&search.klass, &job.klass)
-            && (search.worker.is_none() || (job.held && is(&search.worker, &job.worker)))
+            && (search.worker.is_none() || (job.flags.has(Flag::Held) && is(&search.worker, &job.worker)))
             && search.tag.as_ref().is_none_or(|tag| job.tags().iter().any(|tagged| tagged.tag == *tag))
             && search.group.as_ref().is_none_or(|group| {
                 job.state == State::Failed && job.failure().is_some_and(|failure| failure.group == *group)

@@ -1,6 +1,6 @@
 //! Throttles by name.
 
-use crate::job::Place;
+use crate::job::{Flag, Place};
 use crate::record::Key;
 use crate::tenant::{Cx, Tenant};
 use crate::{Name, Reply, ThrottleView, throttle};
@@ -61,7 +61,7 @@ impl Tenant {
         let named = self.indexes.throttles.get(id).into_iter().flat_map(|record| &record.locks);
         let queue = throttle::queue_of(id).and_then(|queue| self.indexes.queues.get(queue));
         let own = queue.into_iter().flat_map(|queue| &queue.locks).map(|(_, jid)| jid);
-        let own = own.filter(|jid| self.jobs.get(*jid).is_some_and(|job| !job.unthrottled));
+        let own = own.filter(|jid| self.jobs.get(*jid).is_some_and(|job| !job.flags.has(Flag::Unthrottled)));
         let mut holders: Vec<Name> = named.chain(own).cloned().collect();
         holders.sort_unstable();
         holders
@@ -85,8 +85,8 @@ impl Tenant {
     fn release(&mut self, cx: &mut Cx<'_>, id: &Name, jid: &Name) {
         let Some(job) = self.jobs.get_mut(jid) else { return };
         let own = throttle::queue_of(id) == Some(job.queue.bytes()) && job.place == Place::Locks;
-        if own && !job.unthrottled {
-            job.unthrottled = true;
+        if own && !job.flags.has(Flag::Unthrottled) {
+            job.flags.set(Flag::Unthrottled, true);
             self.indexes.queue(&job.queue.clone()).unthrottled += 1;
             self.indexes.mark(job);
             return;
@@ -102,6 +102,7 @@ impl Tenant {
             // Left in the throttled index with nothing to wake it, the job would wait for ever: it goes to work.
             self.indexes.leave(cx, job);
             self.indexes.enter_work(cx, job, cx.now);
+            cx.tell_now(crate::Kind::Ready, job);
         }
     }
 }

@@ -18,8 +18,23 @@ pub(super) enum Kind {
     Haul,
     /// HAUL.MPUT, HAUL.POP COUNT n, HAUL.MCOMPLETE
     HaulBulk,
+    /// POST /api/v1/jobs, /pop, /jobs/JID/complete
+    Http,
+    /// The same with lists of jobs
+    HttpBulk,
     /// EVALSHA with a qless or reqless script: Haul, or Redis
     Qless,
+}
+
+impl Kind {
+    pub(super) fn is_http(self) -> bool {
+        matches!(self, Kind::Http | Kind::HttpBulk)
+    }
+
+    /// Whether a command carries many jobs.
+    fn is_bulk(self) -> bool {
+        matches!(self, Kind::HaulBulk | Kind::HttpBulk)
+    }
 }
 
 /// What a driver's jobs are like.
@@ -92,6 +107,15 @@ impl Driver {
                 head = format!(r#"{{"queue":"{queue}","klass":"bench","data":{DATA_HEAD}"#);
                 tail.push('}');
             }
+            Kind::Http | Kind::HttpBulk => {
+                head = format!(r#"{{"queue":"{queue}","klass":"bench","data":{DATA_HEAD}"#);
+                tail.push('}');
+                let job = head.len() + self.filling() + tail.len();
+                let length =
+                    if self.shape.kind == Kind::Http { job } else { self.shape.batch * (job + 1) + 1 };
+                write_http_head("/api/v1/jobs", length, &mut start);
+                return PutBytes { start, head, tail };
+            }
             // Each has a jid of its own.
             Kind::Qless => {}
         }
@@ -107,11 +131,28 @@ impl Driver {
             Kind::HaulBulk => {
                 encode_request(&["HAUL.POP", worker, "COUNT", &count, "QUEUES", queue], &mut out)
             }
+            Kind::Http | Kind::HttpBulk => {
+                let count = if self.shape.kind == Kind::Http { 1 } else { self.shape.batch };
+                let body = format!(r#"{{"worker":"{worker}","queues":["{queue}"],"count":{count}}}"#);
+                write_http("/api/v1/pop", &body, &mut out);
+            }
             // Ping pops nothing; qless's pop carries the time.
             Kind::Ping | Kind::Qless => {}
         }
         out
     }
+}
+
+fn write_http_head(path: &str, length: usize, out: &mut BytesMut) {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: haul\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    out.put_slice(head.as_bytes());
+}
+
+fn write_http(path: &str, body: &str, out: &mut BytesMut) {
+    write_http_head(path, body.len(), out);
+    out.put_slice(body.as_bytes());
 }
 
 /// What does not change from put to put: how the command starts, and what stands around each job's letters.
@@ -137,9 +178,13 @@ pub(super) struct Desk {
 }
 
 impl Desk {
+    pub(super) fn is_http(&self) -> bool {
+        self.driver.shape.kind.is_http()
+    }
+
     /// Jobs that one put, pop or complete is for.
     pub(super) fn batch(&self) -> usize {
-        if self.driver.shape.kind == Kind::HaulBulk { self.driver.shape.batch } else { 1 }
+        if self.driver.shape.kind.is_bulk() { self.driver.shape.batch } else { 1 }
     }
 
     /// Reads the clock for the commands that carry the time; once for what is sent together.
@@ -152,9 +197,17 @@ impl Desk {
     pub(super) fn write_put(&mut self, out: &mut BytesMut) {
         match self.driver.shape.kind {
             Kind::Ping => out.put_slice(&self.put.start),
-            Kind::Haul | Kind::HaulBulk => {
+            Kind::Haul | Kind::HaulBulk | Kind::Http => {
                 out.put_slice(&self.put.start);
                 (0..self.batch()).for_each(|_| self.write_data(out));
+            }
+            Kind::HttpBulk => {
+                out.put_slice(&self.put.start);
+                for at in 0..self.batch() {
+                    out.put_u8(if at == 0 { b'[' } else { b',' });
+                    self.write_data(out);
+                }
+                out.put_u8(b']');
             }
             Kind::Qless => self.write_script_put(out),
         }
@@ -198,6 +251,15 @@ impl Desk {
                 jids.len()
             }
             Kind::HaulBulk => self.write_bulk_completes(jids, out),
+            Kind::Http => {
+                let body = format!(r#"{{"worker":"{}"}}"#, self.worker);
+                for jid in jids.iter() {
+                    let path = format!("/api/v1/jobs/{}/complete", String::from_utf8_lossy(jid));
+                    write_http(&path, &body, out);
+                }
+                jids.len()
+            }
+            Kind::HttpBulk => self.write_http_completes(jids, out),
             Kind::Qless => {
                 for jid in jids.iter() {
                     let jid = std::str::from_utf8(jid).unwrap_or_default();
@@ -223,6 +285,18 @@ impl Desk {
             commands += 1;
         }
         commands
+    }
+
+    fn write_http_completes(&self, jids: &Jids, out: &mut BytesMut) -> usize {
+        let all: Vec<&[u8]> = jids.iter().collect();
+        let calls = all.chunks(self.driver.shape.batch);
+        for call in calls.clone() {
+            let jobs: Vec<String> =
+                call.iter().map(|jid| format!(r#"{{"jid":"{}"}}"#, String::from_utf8_lossy(jid))).collect();
+            let body = format!(r#"{{"worker":"{}","jobs":[{}]}}"#, self.worker, jobs.join(","));
+            write_http("/api/v1/complete", &body, out);
+        }
+        calls.len()
     }
 
     /// Starts a call of the script; `more` arguments must follow.

@@ -18,13 +18,14 @@ pub(super) struct Link {
     /// What is to be sent.
     pub(super) out: BytesMut,
     input: BytesMut,
+    is_http: bool,
 }
 
 impl Link {
-    pub(super) async fn connect(address: &str) -> anyhow::Result<Link> {
+    pub(super) async fn connect(address: &str, is_http: bool) -> anyhow::Result<Link> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("no server at {address}"))?;
         stream.set_nodelay(true)?;
-        Ok(Link { stream, out: BytesMut::new(), input: BytesMut::new() })
+        Ok(Link { stream, out: BytesMut::new(), input: BytesMut::new(), is_http })
     }
 
     /// Sends what has been written and reads `answers` answers. `seen` gets each, and is called with none after each
@@ -44,9 +45,13 @@ impl Link {
             }
             let before = left;
             while left > 0 {
-                let Some(length) = reply::length(&self.input)? else { break };
+                let found = match self.is_http {
+                    true => reply::http_length(&self.input)?,
+                    false => reply::length(&self.input)?,
+                };
+                let Some(length) = found else { break };
                 let answer = self.input.get(..length).unwrap_or_default();
-                if answer.first() == Some(&b'-') {
+                if reply::is_refusal(answer) {
                     let shown = answer.get(1..length.min(SHOWN_BYTES_MAX)).unwrap_or_default();
                     bail!("the server refused: {}", String::from_utf8_lossy(shown).trim_end());
                 }

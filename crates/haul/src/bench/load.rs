@@ -106,7 +106,7 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) async fn connect(address: &str, desk: Desk, pipeline: usize) -> anyhow::Result<Seat> {
-        let link = Link::connect(address).await?;
+        let link = Link::connect(address, desk.is_http()).await?;
         let (held, next, worked) = Default::default();
         Ok(Seat { link, desk, pipeline, held, next, worked })
     }

@@ -53,6 +53,9 @@ pub(crate) struct Bench {
     /// The server: Haul, or Redis
     #[arg(long, env = "HAUL_SERVER", value_name = "HOST:PORT", default_value = "127.0.0.1:4286")]
     address: String,
+    /// The HTTP side of the server, for the drivers http and http-bulk
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4285")]
+    http: String,
     /// Which commands to send
     #[arg(long, value_enum, default_value = "haul")]
     driver: Kind,
@@ -64,7 +67,7 @@ pub(crate) struct Bench {
     /// Commands sent together on each connection
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
     pipeline: u64,
-    /// Jobs in each command of the driver haul-bulk
+    /// Jobs in each command of the drivers haul-bulk and http-bulk
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=BATCH_MAX as u64))]
     batch: u64,
     /// How long to measure
@@ -175,7 +178,9 @@ async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Resul
     let mut seats = Vec::new();
     for number in 0..bench.connections {
         let queue = format!("bench-{}", number % bench.queues);
-        seats.push(Seat::connect(&bench.address, driver.desk(&queue, number), pipeline).await?);
+        let desk = driver.desk(&queue, number);
+        let address = if desk.is_http() { &bench.http } else { &bench.address };
+        seats.push(Seat::connect(address, desk, pipeline).await?);
     }
     Ok(seats)
 }
@@ -183,7 +188,7 @@ async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Resul
 /// Puts the backlog in, the fastest way the server has.
 async fn fill(bench: &Bench, driver: &Driver) -> anyhow::Result<()> {
     let (driver, pipeline) = match bench.driver {
-        Kind::Haul | Kind::HaulBulk => {
+        Kind::Haul | Kind::HaulBulk | Kind::Http | Kind::HttpBulk => {
             let shape = Shape { kind: Kind::HaulBulk, batch: FILL_BATCH, payload_bytes: bench.payload };
             (Driver::new(shape, "", None), 1)
         }

@@ -44,9 +44,9 @@ impl Jids {
     }
 }
 
-/// The bytes are not RESP.
+/// The bytes are not RESP, or not HTTP.
 #[derive(Debug, thiserror::Error)]
-#[error("the server's answer is not RESP")]
+#[error("the server's answer is not in its protocol")]
 pub(super) struct NotResp;
 
 /// How many bytes the answer at the start of the buffer takes; none while it is incomplete.
@@ -65,6 +65,30 @@ pub(super) fn length(buf: &[u8]) -> Result<Option<usize>, NotResp> {
         }
     }
     Ok((at <= buf.len()).then_some(at))
+}
+
+/// How many bytes the HTTP answer at the start of the buffer takes; none while it is incomplete.
+pub(super) fn http_length(buf: &[u8]) -> Result<Option<usize>, NotResp> {
+    const MARK: &[u8] = b"\r\ncontent-length: ";
+    let Some(head) = memmem::find(buf, b"\r\n\r\n") else { return Ok(None) };
+    let lines = buf.get(..head + 2).unwrap_or_default();
+    let body = match memmem::find(lines, MARK) {
+        Some(at) => {
+            let digits = lines.get(at + MARK.len()..).unwrap_or_default();
+            let end = memchr::memchr(b'\r', digits).unwrap_or(0);
+            let text =
+                digits.get(..end).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or(NotResp)?;
+            text.parse::<usize>().map_err(|_| NotResp)?
+        }
+        None => 0,
+    };
+    let length = head + 4 + body;
+    Ok((length <= buf.len()).then_some(length))
+}
+
+/// Whether the server said no.
+pub(super) fn is_refusal(answer: &[u8]) -> bool {
+    answer.first() == Some(&b'-') || (answer.starts_with(b"HTTP/1.1 ") && answer.get(9) != Some(&b'2'))
 }
 
 /// The number in a header; none for -1.
@@ -91,7 +115,9 @@ pub(super) fn collect_jids(answer: &[u8], jids: &mut Jids) {
 
 /// How many jobs an answer says are complete: one for a single complete, one for each element of a bulk one.
 pub(super) fn count_complete(answer: &[u8]) -> usize {
-    memmem::find_iter(answer, b"complete\r\n").count()
+    let mark: &[u8] =
+        if answer.starts_with(b"HTTP/1.1 ") { b"\"state\":\"complete\"" } else { b"complete\r\n" };
+    memmem::find_iter(answer, mark).count()
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(super) struct Spent {
 
 impl Server {
     pub(super) async fn connect(address: &str) -> anyhow::Result<Server> {
-        Ok(Server { link: Link::connect(address).await? })
+        Ok(Server { link: Link::connect(address, false).await? })
     }
 
     async fn ask(&mut self, command: &[&str]) -> anyhow::Result<String> {

@@ -21,7 +21,7 @@ pub(crate) mod refusal;
 pub(crate) mod scripts;
 pub(crate) mod shape;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use bytes::Bytes;
 use haul_client::resp::Frame;

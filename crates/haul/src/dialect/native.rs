@@ -1,6 +1,8 @@
 //! Haul's own commands (`HAUL.*`): keywords instead of positions, the server's clock, JSON answers.
 //! `docs/reference/commands.md` is their description; keep the two in step.
 
+use std::borrow::Cow;
+
 use haul_engine::{
     Command, Complete, Fail, Heartbeat, JobList, Jobs, Lock, Name, Next, Pop, Put, PutWhen, RankWindow,
     RecurPut, Report, Retry, Rules, parse_number,
@@ -27,8 +29,7 @@ type Read = Result<(Command, Shape), Bad>;
 /// Understands one command; `name` is what follows `HAUL.`, in any case.
 pub(crate) fn read(name: &[u8], list: &[&[u8]], env: &Env) -> Result<Plan, Bad> {
     let name = name.to_ascii_uppercase();
-    let reader =
-        Reader { name: String::from_utf8_lossy(&name).into_owned(), args: Args::new(list, env), env };
+    let reader = Reader { name: String::from_utf8_lossy(&name), args: Args::new(list, env), env };
     let mut wait = None;
     let (command, shape) = match name.as_slice() {
         b"POP" => {
@@ -42,7 +43,7 @@ pub(crate) fn read(name: &[u8], list: &[&[u8]], env: &Env) -> Result<Plan, Bad> 
 }
 
 struct Reader<'a> {
-    name: String,
+    name: Cow<'a, str>,
     args: Args<'a>,
     env: &'a Env,
 }
@@ -95,6 +96,14 @@ fn to_whole(word: &str, text: &[u8]) -> Result<usize, Bad> {
         return Err(format!("{word} must be a whole number from 0, not {}", shown(Some(text))));
     }
     Ok(number as usize)
+}
+
+/// A W3C trace context.
+pub(crate) fn trace_context(text: &[u8]) -> Result<Name, Bad> {
+    match crate::trace::Context::parse(text) {
+        Some(_) => Ok(Name::new(text)),
+        None => Err(format!("the trace must be a W3C traceparent, not {}", shown(Some(text)))),
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -274,7 +283,7 @@ impl<'a> Reader<'a> {
     fn put(&self) -> Read {
         let words = self.keywords(
             3,
-            &["JID", "PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS", "THROTTLE"],
+            &["JID", "PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS", "THROTTLE", "TRACE"],
             &["NX"],
         )?;
         let jid = match words.last("JID") {
@@ -296,6 +305,7 @@ impl<'a> Reader<'a> {
             depends: names("DEPENDS")?,
             throttles: names("THROTTLE")?,
             when: if words.has("NX") { PutWhen::New } else { PutWhen::Always },
+            trace: words.last("TRACE").map(trace_context).transpose()?,
         };
         Ok((Command::Put(Box::new(put)), Shape::Name))
     }
@@ -335,6 +345,7 @@ impl<'a> Reader<'a> {
             depends: names("DEPENDS")?,
             throttles: Vec::new(),
             when: PutWhen::Exists,
+            trace: None,
         };
         Ok((Command::Put(Box::new(put)), Shape::Name))
     }
@@ -645,6 +656,8 @@ pub(crate) struct PutDocument<'a> {
     /// Refuse if there is a job of that jid.
     #[serde(default)]
     pub(crate) nx: bool,
+    /// A W3C trace context (`traceparent`) to carry to whoever runs it.
+    pub(crate) trace: Option<String>,
 }
 
 impl PutDocument<'_> {
@@ -679,6 +692,7 @@ impl PutDocument<'_> {
             depends: names(&self.depends)?,
             throttles: names(&self.throttles)?,
             when: if self.nx || self.unique.is_some() { PutWhen::New } else { PutWhen::Always },
+            trace: self.trace.as_deref().map(|text| trace_context(text.as_bytes())).transpose()?,
         })
     }
 }

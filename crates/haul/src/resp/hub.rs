@@ -83,6 +83,11 @@ impl Hub {
         Hub { state: Arc::default(), subscribers: Arc::default(), bytes_max }
     }
 
+    /// How many there are.
+    pub(crate) fn subscribers(&self) -> usize {
+        self.subscribers.load(Ordering::Relaxed)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,6 +191,10 @@ impl State {
 }
 
 impl Publish for Hub {
+    fn is_heard(&self) -> bool {
+        self.subscribers.load(Ordering::Acquire) > 0
+    }
+
     fn publish(&mut self, tenant: &Name, events: Vec<Event>) {
         if self.subscribers.load(Ordering::Acquire) == 0 {
             return;

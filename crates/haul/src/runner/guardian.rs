@@ -172,7 +172,11 @@ impl Guardian {
         };
         let Ended { status, stop, said, output, reported } = supervisor.run(&mut self.orders).await;
         self.is_stopping |= stop == Some(Stop::Interrupted);
-        let log = String::from_utf8_lossy(output.shown()).into_owned();
+        let mut log = String::from_utf8_lossy(output.shown()).into_owned();
+        if log.is_empty() {
+            // Some tools complain on standard output.
+            log = output.result();
+        }
         if stop != Some(Stop::Lost) && (output.log_bytes > reported || output.is_result_cut()) {
             let mut report = Report::job(&self.plan.worker, job).output(output.shown(), output.log_bytes);
             if output.is_result_cut() {

@@ -2,15 +2,14 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use haul_client::{Client, Error, Heartbeat, Job, Json, Report};
-use rustix::process::{PidfdFlags, Signal};
-use tokio::io::unix::AsyncFd;
+use rustix::process::Signal;
 use tokio::net::unix::pipe;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::folder::{Folder, Record};
 use super::guardian::{Order, Orders};
@@ -62,7 +61,8 @@ pub(super) struct Supervisor<'a> {
     folder: &'a Folder,
     child: Child,
     pid: i32,
-    exit: AsyncFd<OwnedFd>,
+    /// Some child of ours has ended.
+    ends: tokio::signal::unix::Signal,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     output: Output,
@@ -92,12 +92,11 @@ impl<'a> Supervisor<'a> {
         mut record: Record,
         lease: Lease,
     ) -> io::Result<Self> {
+        let ends = signal(SignalKind::child())?;
         let mut child = command(plan, job, folder, &record)?.spawn()?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
         record.task = Identity::of(pid);
         folder.record(&record)?;
-        let raw = rustix::process::Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
-        let exit = AsyncFd::register(rustix::process::pidfd_open(raw, PidfdFlags::empty())?)?;
         let stdout = child.stdout.take().map(|out| pipe::Receiver::from_owned_fd(out.into())).transpose()?;
         let stderr = child.stderr.take().map(|err| pipe::Receiver::from_owned_fd(err.into())).transpose()?;
         let now = clock::instant();
@@ -108,7 +107,7 @@ impl<'a> Supervisor<'a> {
             folder,
             child,
             pid,
-            exit,
+            ends,
             stdout,
             stderr,
             output: Output::new(folder.log(), plan.limits.result_bytes, plan.lines),
@@ -155,12 +154,7 @@ impl<'a> Supervisor<'a> {
         let wake = self.wake_at(now, orders.is_orphan());
         let (mut first, mut second) = ([0; READ_BYTES], [0; READ_BYTES]);
         tokio::select! {
-            ready = self.exit.readable() => {
-                if let Ok(mut ready) = ready {
-                    ready.clear_ready();
-                }
-                return self.child.try_wait().ok().flatten();
-            }
+            _ = self.ends.recv() => return self.child.try_wait().ok().flatten(),
             count = read(&mut self.stdout, &mut first) => match count {
                 0 => self.stdout = None,
                 count => self.output.result_part(first.get(..count).unwrap_or_default()),

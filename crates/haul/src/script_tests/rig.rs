@@ -95,9 +95,9 @@ impl Rig {
         let core = self.core.as_mut().unwrap();
         let (done, mut answer) = tokio::sync::oneshot::channel();
         let clock = call.clock;
-        core.apply(Request { calls: vec![call], watched: Vec::new(), wait: None, done }, clock);
+        core.apply(Request { calls: vec![call], watched: Vec::new(), wait: None, done: done.into() }, clock);
         let mut heard = Heard::default();
-        core.finish(&mut heard).unwrap();
+        core.finish(&mut heard).unwrap().answers.into_iter().for_each(|answer| answer.send());
         assert_eq!(core.engine().audit(), [], "an invariant is broken");
         let outcome = answer.try_recv().unwrap().outcomes.unwrap().pop().unwrap();
         (outcome, heard.0)

@@ -5,10 +5,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Refusal, Reply};
+use haul_engine::{
+    BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Notice, Refusal, Reply,
+};
 use haul_store::{Batch, Bodies, Fault, Pin, Space, Store};
 
+use super::outlet::Done;
+use super::tally::Slot;
+use super::thread::Counters;
 use super::waiters::{Waiter, Waiters};
+use crate::bus::Listeners;
 
 /// Bytes of recently written bodies kept at hand for the pops that follow their puts.
 const RECENT_BYTES_MAX: usize = 32 << 20;
@@ -20,7 +26,7 @@ pub(crate) struct Request {
     pub(crate) watched: Vec<(Name, Name, u64)>,
     /// Seconds the (single) call waits if there is nothing yet.
     pub(crate) wait: Option<f64>,
-    pub(crate) done: tokio::sync::oneshot::Sender<Delivery>,
+    pub(crate) done: Done,
 }
 
 /// What comes back for a request.
@@ -52,6 +58,19 @@ pub(crate) struct Fetch {
 /// Where events go, once durable.
 pub(crate) trait Publish {
     fn publish(&mut self, tenant: &Name, events: Vec<Event>);
+
+    /// Who wants notices; asked for once.
+    fn listeners(&self) -> Listeners {
+        Listeners::default()
+    }
+
+    /// What happened in full, while anybody wants it.
+    fn notice(&mut self, _tenant: &Name, _notices: Vec<Notice>) {}
+
+    /// Whether anybody would hear them now.
+    fn is_heard(&self) -> bool {
+        true
+    }
 }
 
 /// Engine, store, and what waits.
@@ -65,14 +84,33 @@ pub(crate) struct Core {
     full: Option<Full>,
     /// What the last round that changed anything wrote, or tried to.
     round_bytes: usize,
-    open: Vec<Open>,
+    /// Not let out yet.
+    open: Vec<Answer>,
     events: Vec<(Name, Vec<Event>)>,
+    notices: Vec<(Name, Vec<Notice>)>,
+    listeners: Listeners,
+    counters: Arc<Counters>,
 }
 
-/// A request answered in this round, not yet let out.
-struct Open {
-    done: tokio::sync::oneshot::Sender<Delivery>,
+/// A request answered in this round, and where its answer goes.
+pub(crate) struct Answer {
+    pub(super) done: Done,
     outcomes: Option<Vec<Outcome>>,
+}
+
+impl Answer {
+    /// Lets it out.
+    pub(crate) fn send(self) {
+        self.done.send(Delivery { outcomes: self.outcomes });
+    }
+}
+
+/// A round that is durable.
+pub(crate) struct Finished {
+    /// None: it changed nothing.
+    pub(crate) size: Option<RoundSize>,
+    /// To be let out now.
+    pub(crate) answers: Vec<Answer>,
 }
 
 impl Core {
@@ -93,7 +131,15 @@ impl Core {
             round_bytes: 0,
             open: Vec::new(),
             events: Vec::new(),
+            notices: Vec::new(),
+            listeners: Listeners::default(),
+            counters: Arc::default(),
         })
+    }
+
+    /// Notices are made while anybody of these wants them; commands are counted here.
+    pub(crate) fn attach(&mut self, listeners: Listeners, counters: Arc<Counters>) {
+        (self.listeners, self.counters) = (listeners, counters);
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -130,6 +176,11 @@ impl Core {
         self.store.close()
     }
 
+    /// Whether events are of interest from now on.
+    pub(crate) fn listen(&mut self, heard: bool) {
+        self.engine.hush(!heard);
+    }
+
     /// Applies a request in memory. Its answer leaves with [`Core::finish`].
     pub(crate) fn apply(&mut self, request: Request, clock: f64) {
         // Only a request that waits is given up by its client; a job must not go to one that has left.
@@ -139,12 +190,13 @@ impl Core {
         if let Some(full) =
             self.full.clone().filter(|_| request.calls.iter().any(|call| !call.command.is_look()))
         {
+            request.calls.iter().for_each(|call| self.counters.tally.count_full(Slot::of(&call.command)));
             let outcomes = request.calls.iter().map(|_| Outcome::Fault(full.fault.clone())).collect();
-            self.open.push(Open { done: request.done, outcomes: Some(outcomes) });
+            self.open.push(Answer { done: request.done, outcomes: Some(outcomes) });
             return;
         }
         if !request.watched.is_empty() && self.has_changed(&request.watched, clock) {
-            self.open.push(Open { done: request.done, outcomes: None });
+            self.open.push(Answer { done: request.done, outcomes: None });
             return;
         }
         let Request { calls, wait, done, .. } = request;
@@ -154,7 +206,7 @@ impl Core {
             (Some(call), Some(seconds)) if outcomes.iter().all(is_empty_handed) => {
                 self.waiters.park(&self.engine, Waiter { call, deadline: clock + seconds, done }, clock);
             }
-            _ => self.open.push(Open { done, outcomes: Some(outcomes) }),
+            _ => self.open.push(Answer { done, outcomes: Some(outcomes) }),
         }
     }
 
@@ -162,7 +214,17 @@ impl Core {
         let tenant = call.tenant.clone();
         self.engine.watch(!self.waiters.is_empty());
         self.engine.freeze(self.full.is_some());
+        let listened = self.listeners.any();
+        self.engine.listen(listened);
+        let slot = Slot::of(&call.command);
         let reply = self.engine.apply(call);
+        self.counters.tally.count(slot, &reply);
+        if listened {
+            let notices = self.engine.take_notices();
+            if !notices.is_empty() {
+                self.notices.push((tenant.clone(), notices));
+            }
+        }
         let events = self.engine.take_events();
         if !events.is_empty() {
             self.events.push((tenant, events));
@@ -229,7 +291,7 @@ impl Core {
                 break;
             }
             if let Some(waiter) = self.waiters.remove(id) {
-                self.open.push(Open { done: waiter.done, outcomes: Some(vec![outcome]) });
+                self.open.push(Answer { done: waiter.done, outcomes: Some(vec![outcome]) });
             }
         }
     }
@@ -241,7 +303,7 @@ impl Core {
                 _ => Reply::Jobs(Vec::new()),
             };
             let outcome = Outcome::Done { reply: Ok(reply), bodies: Fetch::default() };
-            self.open.push(Open { done: waiter.done, outcomes: Some(vec![outcome]) });
+            self.open.push(Answer { done: waiter.done, outcomes: Some(vec![outcome]) });
         }
     }
 
@@ -250,19 +312,19 @@ impl Core {
         self.end_waits(f64::INFINITY);
     }
 
-    /// Ends the round: makes its changes durable, then lets events and replies out. Err: the memory must be dropped
-    /// and loaded again.
-    pub(crate) fn finish(&mut self, publish: &mut dyn Publish) -> Result<Option<RoundSize>, Fault> {
+    /// Ends the round: makes its changes durable, then lets its events out; its answers are the caller's to let out.
+    /// Err: the memory must be dropped and loaded again.
+    pub(crate) fn finish(&mut self, publish: &mut dyn Publish) -> Result<Finished, Fault> {
         let changes = self.engine.take_changes();
         let size = if changes.is_empty() { None } else { Some(self.commit(changes)?) };
         for (tenant, events) in self.events.drain(..) {
             publish.publish(&tenant, events);
         }
-        for open in self.open.drain(..) {
-            // A client that went away has no use for its answer.
-            let _ = open.done.send(Delivery { outcomes: open.outcomes });
+        for (tenant, notices) in self.notices.drain(..) {
+            publish.notice(&tenant, notices);
         }
-        Ok(size)
+        let next = Vec::with_capacity(self.open.len());
+        Ok(Finished { size, answers: std::mem::replace(&mut self.open, next) })
     }
 
     fn commit(&mut self, changes: Changes) -> Result<RoundSize, Fault> {
@@ -302,7 +364,7 @@ impl Core {
         for open in self.open.drain(..) {
             let outcomes =
                 open.outcomes.map(|all| all.iter().map(|_| Outcome::Fault(fault.clone())).collect());
-            let _ = open.done.send(Delivery { outcomes });
+            Answer { outcomes, ..open }.send();
         }
         (self.store, self.waiters)
     }

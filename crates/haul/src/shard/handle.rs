@@ -10,6 +10,7 @@ use haul_store::{Bodies, Fault};
 use tokio::sync::oneshot;
 
 use super::core::{Delivery, Fetch, Outcome, Request};
+use super::outlet::Outlet;
 use super::thread::Counters;
 use crate::dialect::Texts;
 
@@ -31,10 +32,16 @@ pub(crate) struct Shard {
     pub(super) bodies: Arc<RwLock<Arc<dyn Bodies>>>,
     pub(super) counters: Arc<Counters>,
     pub(super) stopping: Arc<AtomicBool>,
+    pub(super) outlet: Arc<Outlet>,
     pub(super) draining: Arc<AtomicBool>,
 }
 
 impl Shard {
+    /// Has the answers to this thread's tasks delivered by a task of its own; called in a runtime with one thread.
+    pub(crate) fn join_lane(&self) {
+        self.outlet.join();
+    }
+
     /// Sends calls that are applied together; the answer comes when they are durable.
     pub(crate) async fn ask(
         &self,
@@ -60,7 +67,7 @@ impl Shard {
         wait: Option<f64>,
     ) -> impl Future<Output = Result<Delivery, Gone>> + Send + use<> {
         let (done, answer) = oneshot::channel();
-        let sent = self.requests.send(Request { calls, watched, wait, done });
+        let sent = self.requests.send(Request { calls, watched, wait, done: done.into() });
         async move {
             sent.map_err(|_| Gone)?;
             answer.await.map_err(|_| Gone)

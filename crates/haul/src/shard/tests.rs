@@ -162,8 +162,10 @@ fn who_has_left_a_blocked_pop_gets_no_job() {
     let Plan { call, wait, .. } = plan("POP dead WAIT 60 QUEUES q");
     let (done, answer) = oneshot::channel();
     drop(answer);
-    core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done }, 0.0);
-    assert!(core.finish(&mut Nobody).unwrap().is_none());
+    core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done: done.into() }, 0.0);
+    let finished = core.finish(&mut Nobody).unwrap();
+    assert!(finished.size.is_none());
+    finished.answers.into_iter().for_each(|answer| answer.send());
     assert_eq!(core.waiting(), 0);
 }
 
@@ -175,7 +177,7 @@ fn blocked_pops_of_clients_that_left_are_swept() {
     for _ in 0..10 {
         let Plan { call, wait, .. } = plan("POP w WAIT 60 QUEUES a b");
         let (done, answer) = oneshot::channel();
-        core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done }, 0.0);
+        core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done: done.into() }, 0.0);
         answers.push(answer);
     }
     assert_eq!(core.waiting(), 10);
@@ -193,7 +195,7 @@ fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
         let apply = |core: &mut Core, line: &str| {
             let Plan { call, wait, .. } = plan(line);
             let (done, answer) = oneshot::channel();
-            core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done }, 0.0);
+            core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done: done.into() }, 0.0);
             answer
         };
         let mut waiter = apply(&mut core, "POP w WAIT 60 QUEUES later");
@@ -201,7 +203,7 @@ fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
             ["PUT q k 1 JID j", "GET j", "POP w QUEUES q", "QUEUES"].map(|line| apply(&mut core, line));
         disk.inject(inject);
         core.wake(0.0);
-        let fault = core.finish(&mut Nobody).unwrap_err();
+        let Err(fault) = core.finish(&mut Nobody) else { panic!("it was not refused") };
         let before = core.engine().jobs();
         assert_eq!(before, 1, "in memory it had happened");
         let (_, waiters) = core.abandon(&fault);
@@ -217,7 +219,7 @@ fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
         assert_eq!(core.engine().audit(), []);
         let mut put = apply(&mut core, "PUT later k 1 JID next");
         core.wake(0.0);
-        core.finish(&mut Nobody).unwrap();
+        core.finish(&mut Nobody).unwrap().answers.into_iter().for_each(|answer| answer.send());
         assert!(put.try_recv().is_ok());
         let woken = waiter.try_recv().unwrap().outcomes.unwrap();
         assert!(matches!(&woken[..], [Outcome::Done { .. }]));

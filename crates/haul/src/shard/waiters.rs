@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use hashbrown::{HashMap, HashSet};
 use haul_engine::{Call, Command, Engine, KeyCommand, Name, Score};
 
-use super::core::Delivery;
+use super::outlet::Done;
 
 /// A pop that found nothing yet.
 pub(crate) struct Waiter {
     pub(crate) call: Call,
     /// Server time.
     pub(crate) deadline: f64,
-    pub(crate) done: tokio::sync::oneshot::Sender<Delivery>,
+    pub(crate) done: Done,
 }
 
 impl Waiter {

@@ -205,9 +205,12 @@ impl Worker {
         }
         self.broken = result.is_err();
         let records = result?;
-        // Dropped outside the lock: it is large.
-        let frozen = self.records.pending_mut().frozen.take();
-        drop((frozen, layer));
+        drop(self.records.pending_mut().frozen.take());
+        // Emptied outside the lock: it is large. A reader that still holds it drops it instead.
+        if let Some(mut layer) = Arc::into_inner(layer) {
+            layer.clear();
+            self.records.pending_mut().keep_spare(layer);
+        }
         delete_segments(&self.log, mark.segment);
         Ok(records)
     }

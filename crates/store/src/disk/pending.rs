@@ -31,7 +31,23 @@ pub(crate) struct Layer {
     pub(crate) bytes: usize,
 }
 
+/// Entries that an emptied layer keeps room for, of each kind.
+const SPARE_ENTRIES_MAX: usize = 1 << 20;
+
 impl Layer {
+    fn is_empty(&self) -> bool {
+        self.headers.is_empty() && self.bodies.is_empty() && self.bytes == 0
+    }
+
+    /// Empties it and keeps its memory, within a bound.
+    pub(crate) fn clear(&mut self) {
+        self.headers.clear();
+        self.headers.shrink_to(SPARE_ENTRIES_MAX);
+        self.bodies.clear();
+        self.bodies.shrink_to(SPARE_ENTRIES_MAX);
+        self.bytes = 0;
+    }
+
     fn set_header(&mut self, key: Bytes, value: Option<Bytes>) {
         self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
         let length = key.len();
@@ -82,6 +98,8 @@ pub(crate) enum Looked {
 pub(crate) struct Pending {
     pub(crate) active: Layer,
     pub(crate) frozen: Option<Arc<Layer>>,
+    /// An empty layer that still has the memory of the last one: growing a table anew costs more than filling it.
+    spare: Layer,
     ghosts: HashMap<Bytes, Ghost>,
 }
 
@@ -142,7 +160,14 @@ impl Pending {
     /// Turns the active layer into the frozen one. The caller made sure that there is none.
     pub(crate) fn freeze(&mut self) {
         debug_assert!(self.frozen.is_none(), "one checkpoint at a time");
-        self.frozen = Some(Arc::new(std::mem::take(&mut self.active)));
+        let next = std::mem::take(&mut self.spare);
+        self.frozen = Some(Arc::new(std::mem::replace(&mut self.active, next)));
+    }
+
+    /// Takes back an emptied layer for the next [`Pending::freeze`].
+    pub(crate) fn keep_spare(&mut self, layer: Layer) {
+        debug_assert!(layer.is_empty(), "what is in it would come back to life");
+        self.spare = layer;
     }
 
     /// Whether a layer has something to say about this header of the base.
