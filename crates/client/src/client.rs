@@ -20,12 +20,8 @@ pub use managing::Throttle;
 pub use options::Options;
 pub use putting::{Move, Put, Recur};
 pub use subscribe::{Message, Subscription};
-<<<<<<< HEAD
-pub use working::{Complete, Fail, Heartbeat, Pop, Report, Retry};
-=======
 pub use tls::Tls;
-pub use working::{Complete, Fail, Heartbeat, Pop, Retry};
->>>>>>> main
+pub use working::{Complete, Fail, Heartbeat, Pop, Report, Retry};
 
 use crate::backoff::Backoff;
 use crate::command::{Command, CommandBuilder, Repeat};

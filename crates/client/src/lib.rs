@@ -25,13 +25,8 @@ pub mod resp;
 pub mod worker;
 
 pub use client::{
-<<<<<<< HEAD
     Client, Complete, Fail, Heartbeat, Jobs, Message, Move, Options, Pop, Put, Range, Recur, Report, Retry,
-    Subscription, Throttle,
-=======
-    Client, Complete, Fail, Heartbeat, Jobs, Message, Move, Options, Pop, Put, Range, Recur, Retry,
     Subscription, Throttle, Tls,
->>>>>>> main
 };
 pub use error::Error;
 pub use job::{Failure, HistoryEntry, Job, Json, Listing, Progress, QueueCounts, State, Tracked};

@@ -152,15 +152,12 @@ pub(crate) struct More {
     pub(crate) holds: Vec<Name>,
     /// The throttle it waits for, and since when.
     pub(crate) pending: Option<(Name, f64)>,
-<<<<<<< HEAD
     /// What it said of itself while it ran. Stored behind the job's own fields (`record.rs`).
     #[serde(skip)]
     pub(crate) report: Option<Box<Reported>>,
-=======
     /// The trace context it was put with. Stored behind the job's own fields (`record.rs`).
     #[serde(skip)]
     pub(crate) trace: Option<Name>,
->>>>>>> main
     /// Jobs this one waits for. Stored as edges of their own, so that releasing one costs one small record.
     #[serde(skip)]
     pub(crate) dependencies: BTreeSet<Name>,
@@ -273,17 +270,10 @@ impl Job {
         let more = self.more.as_deref();
         let message = more.and_then(|more| more.failure.as_ref()).map(|failure| &failure.message);
         let result = more.and_then(|more| more.result.as_ref());
-<<<<<<< HEAD
         let report = more.and_then(|more| more.report.as_deref());
         let reported = report.into_iter().flat_map(|report| report.output.iter().chain(&report.checkpoint));
-        let logs = self.history.iter().filter_map(|entry| match &entry.what {
-            What::Log(log) => log.1.as_ref(),
-            _ => None,
-        });
-        std::iter::once(&self.data).chain(message).chain(result).chain(reported).chain(logs).filter_map(Text::body)
-=======
-        let texts = std::iter::once(&self.data).chain(message).chain(result).chain(self.history.texts());
-        texts.filter_map(Text::body)
+        let texts = std::iter::once(&self.data).chain(message).chain(result).chain(reported);
+        texts.chain(self.history.texts()).filter_map(Text::body)
     }
 
     /// Since when a worker could have taken it: from its order in the work index, where that tells.
@@ -294,7 +284,6 @@ impl Job {
         } else {
             entered
         }
->>>>>>> main
     }
 
     /// The order in the work index: highest first. The double arithmetic is part of the contract: it decides ties.

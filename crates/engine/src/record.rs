@@ -3,11 +3,7 @@
 //! Key: kind (1 byte), length of the tenant's name (1 byte), the tenant's name, then the noun's own name.
 //! Value: format version (1 byte), then the noun in postcard's encoding. Behind a job's may follow fields of later
 //! builds, each as tag (1 byte), length (4 bytes, the lowest first) and bytes; a tag that is not known is passed over, so
-<<<<<<< HEAD
 //! that builds from before the field read the record too. A worker's likewise.
-=======
-//! that builds from before the field read the record too.
->>>>>>> main
 //!
 //! To change a stored noun:
 //! 1. keep the old struct under a name with its version (`JobV1`) and a `From` into the new one;
@@ -158,11 +154,23 @@ impl Encoder {
 
     fn encode_job(&mut self, job: &Job) -> Vec<u8> {
         let mut bytes = self.encode(job);
-        if let Some(trace) = job.more.as_deref().and_then(|more| more.trace.as_ref()) {
-            let length = u32::try_from(trace.bytes().len()).unwrap_or(0);
-            bytes.push(TRACE);
-            bytes.extend_from_slice(&length.to_le_bytes());
-            bytes.extend(trace.bytes().iter().take(length as usize));
+        let more = job.more.as_deref();
+        if let Some(trace) = more.and_then(|more| more.trace.as_ref()) {
+            push_field(&mut bytes, TRACE, trace.bytes());
+        }
+        if let Some(report) = more.and_then(|more| more.report.as_deref()) {
+            push_field(&mut bytes, REPORT, &postcard::to_stdvec(report).unwrap_or_default());
+        }
+        bytes
+    }
+
+    fn encode_worker(&mut self, worker: &Worker) -> Vec<u8> {
+        let mut bytes = self.encode(worker);
+        if let Some(facts) = &worker.facts {
+            push_field(&mut bytes, FACTS, facts.bytes());
+        }
+        if worker.drain {
+            push_field(&mut bytes, DRAIN, b"");
         }
         bytes
     }
@@ -170,23 +178,6 @@ impl Encoder {
 
 /// The tag of [`crate::job::More::trace`].
 const TRACE: u8 = 1;
-
-fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
-    let damaged =
-        |reason: &str| RecordError::Damaged { record: format!("{key:?}"), reason: reason.to_owned() };
-    let (mut job, mut rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
-    while let Some((&tag, after)) = rest.split_first() {
-        let (length, after) =
-            after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
-        let length = u32::from_le_bytes(*length) as usize;
-        let (value, after) = after.split_at_checked(length).ok_or_else(|| damaged("a field is cut off"))?;
-        if tag == TRACE {
-            job.more().trace = Some(Name::new(value));
-        }
-        rest = after;
-    }
-    Ok(job)
-}
 
 /// The tag of [`crate::job::More::report`]: postcard.
 const REPORT: u8 = 2;
@@ -216,33 +207,16 @@ fn read_fields(key: &Key, mut rest: &[u8], mut each: impl FnMut(u8, &[u8])) -> R
     Ok(())
 }
 
-fn encode_job(job: &Job) -> Vec<u8> {
-    let mut bytes = encode(job);
-    if let Some(report) = job.more.as_deref().and_then(|more| more.report.as_deref()) {
-        push_field(&mut bytes, REPORT, &postcard::to_stdvec(report).unwrap_or_default());
-    }
-    bytes
-}
-
 fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
     let (mut job, rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
     read_fields(key, rest, |tag, value| {
-        if tag == REPORT {
-            job.more().report = postcard::from_bytes(value).ok().map(Box::new);
+        match tag {
+            TRACE => job.more().trace = Some(Name::new(value)),
+            REPORT => job.more().report = postcard::from_bytes(value).ok().map(Box::new),
+            _ => {}
         }
     })?;
     Ok(job)
-}
-
-fn encode_worker(worker: &Worker) -> Vec<u8> {
-    let mut bytes = encode(worker);
-    if let Some(facts) = &worker.facts {
-        push_field(&mut bytes, FACTS, facts.bytes());
-    }
-    if worker.drain {
-        push_field(&mut bytes, DRAIN, b"");
-    }
-    bytes
 }
 
 fn decode_worker(key: &Key, bytes: &[u8]) -> Result<Worker, RecordError> {
@@ -275,15 +249,9 @@ pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
     for jid in std::mem::take(&mut tenant.indexes.dirty_jobs) {
         let key = encode_key(name, &Key::Job(jid.clone()));
         match tenant.jobs.get_mut(&jid) {
-<<<<<<< HEAD
-            Some(job) if job.dirty => {
-                job.dirty = false;
-                changes.puts.push((key, encode_job(job)));
-=======
             Some(job) if job.flags.has(Flag::Dirty) => {
                 job.flags.set(Flag::Dirty, false);
                 changes.puts.push((key, encoder.encode_job(job)));
->>>>>>> main
             }
             Some(_) => {} // listed twice
             None => changes.deletes.push(key),
@@ -302,25 +270,15 @@ pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
 fn value_of(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<Vec<u8>> {
     let indexes = &tenant.indexes;
     match key {
-<<<<<<< HEAD
-        Key::Job(jid) => tenant.jobs.get(jid).map(|job| encode_job(job)),
-        Key::Queue(name) => indexes.queues.get(name).filter(|queue| !queue.is_blank()).map(encode),
-        Key::Worker(name) => indexes.workers.get(name).filter(|worker| worker.seen_at.is_some()).map(encode_worker),
-        Key::Tag(name) => indexes.tags.get(name).filter(|tag| tag.count.is_some()).map(encode),
-        Key::Recur(name) => indexes.recurs.get(name).map(encode),
-        Key::Throttle(name) => {
-            indexes.throttles.get(name).filter(|throttle| throttle.maximum.is_some()).map(encode)
-=======
         Key::Job(jid) => tenant.jobs.get(jid).map(|job| encoder.encode_job(job)),
         Key::Queue(name) => {
             indexes.queues.get(name).filter(|queue| !queue.is_blank()).map(|noun| encoder.encode(noun))
->>>>>>> main
         }
         Key::Worker(name) => indexes
             .workers
             .get(name)
             .filter(|worker| worker.seen_at.is_some())
-            .map(|noun| encoder.encode(noun)),
+            .map(|noun| encoder.encode_worker(noun)),
         Key::Tag(name) => {
             indexes.tags.get(name).filter(|tag| tag.count.is_some()).map(|noun| encoder.encode(noun))
         }
@@ -346,11 +304,7 @@ pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), Re
     let indexes = &mut tenant.indexes;
     match &key {
         Key::Job(jid) => {
-<<<<<<< HEAD
-            let mut job: Box<Job> = decode_job(&key, value)?;
-=======
             let mut job = decode_job(&key, value)?;
->>>>>>> main
             job.jid = jid.clone();
             indexes.names.adopt(&mut job.klass);
             indexes.names.adopt(&mut job.queue);

@@ -1,13 +1,8 @@
 //! Haul: a durable job queue that speaks the Redis protocol.
 //!
-<<<<<<< HEAD
-//! A map: `dialect` translates, `shard` decides and commits, `resp` talks to sockets, `cli` to people, `runner` runs
-//! jobs, `bench` loads a server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
-=======
 //! A map: `dialect` translates, `shard` decides and commits, `resp` and `http` talk to clients over what `net` lets in,
-//! `auth` says who may do what, `cli` to people, `bench` loads a
-//! server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
->>>>>>> main
+//! `auth` says who may do what, `cli` talks to people, `runner` runs jobs, `bench` loads a server and measures it. `config`
+//! is the one table of settings, `clock` the only reader of time and entropy.
 
 mod auth;
 mod bench;

@@ -421,6 +421,15 @@ impl Drain {
 /// Of [`Session`], for guardians.
 impl Session {
     fn connection(&self) -> Connection {
-        Connection { address: self.address.clone(), database: self.database.clone(), token: None }
+        let tls = self.options.tls.as_ref();
+        Connection {
+            address: self.address.clone(),
+            database: self.options.database.clone(),
+            token: self.options.token.clone(),
+            is_tls: tls.is_some(),
+            ca: tls.and_then(|tls| tls.ca.clone()),
+            identity: tls.and_then(|tls| tls.identity.clone()),
+            server_name: tls.and_then(|tls| tls.server_name.clone()),
+        }
     }
 }

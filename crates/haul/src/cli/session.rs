@@ -94,23 +94,19 @@ impl Global {
 pub(super) struct Session {
     pub(super) client: Client,
     pub(super) address: String,
-    pub(super) database: Option<String>,
+    /// How the connection was made, for processes that make their own.
+    pub(super) options: Options,
     pub(super) out: Output,
     /// Seconds since 1970, when the subcommand began.
     pub(super) now: f64,
 }
 
 impl Session {
-<<<<<<< HEAD
-    pub(super) async fn open(global: &Global) -> Result<Self, Error> {
-        let database = global.tenant.map(|tenant| tenant.to_string());
-        let client = Client::connect(&global.server, Options { database: database.clone(), ..Options::default() }).await?;
-=======
     pub(super) async fn open(global: &Global) -> Result<Self, Failure> {
-        let client = Client::connect(&global.server, global.options()?).await?;
->>>>>>> main
+        let options = global.options()?;
+        let client = Client::connect(&global.server, options.clone()).await?;
         let out = Output { json: global.json };
-        Ok(Session { client, address: global.server.clone(), database, out, now: clock::now() })
+        Ok(Session { client, address: global.server.clone(), options, out, now: clock::now() })
     }
 
     /// "3m ago".

@@ -285,7 +285,15 @@ mod tests {
 
     fn plan(classes: Classes, retry: RetryRule) -> Plan {
         Plan {
-            connection: Connection { address: String::new(), database: None, token: None },
+            connection: Connection {
+                address: String::new(),
+                database: None,
+                token: None,
+                is_tls: false,
+                ca: None,
+                identity: None,
+                server_name: None,
+            },
             worker: "w".into(),
             state: Default::default(),
             command: None,

@@ -3,21 +3,39 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use haul_client::{Client, Error, Options};
+use haul_client::{Client, Error, Options, Tls};
 use serde::{Deserialize, Serialize};
 
 /// Where the server is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Connection {
     pub(crate) address: String,
     pub(crate) database: Option<String>,
     pub(crate) token: Option<String>,
+    pub(crate) is_tls: bool,
+    pub(crate) ca: Option<PathBuf>,
+    /// Certificate and key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    pub(crate) server_name: Option<String>,
+}
+
+impl std::fmt::Debug for Connection {
+    /// Does not show the token.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 impl Connection {
     /// Connects at the first call.
     pub(super) fn client(&self, request_timeout: Duration) -> Result<Client, Error> {
+        let tls = self.is_tls.then(|| Tls {
+            ca: self.ca.clone(),
+            identity: self.identity.clone(),
+            server_name: self.server_name.clone(),
+        });
         let options = Options {
+            tls,
             database: self.database.clone(),
             token: self.token.clone(),
             request_timeout,

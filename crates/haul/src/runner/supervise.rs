@@ -387,8 +387,14 @@ fn command(plan: &Plan, job: &Job, folder: &Folder, record: &Record) -> io::Resu
         .env("HAUL_WORKER", &plan.worker)
         .env("HAUL_DATA_FILE", folder.data())
         .env("HAUL_FOLDER", folder.work())
+        // A task that is to talk to the server is given a token of its own, not the worker's.
+        .env_remove("HAUL_TOKEN")
+        .env_remove("HAUL_TRACE")
         .env_remove("HAUL_CHECKPOINT")
         .env_remove("HAUL_CHECKPOINT_FILE");
+    if let Some(trace) = &job.trace {
+        command.env("HAUL_TRACE", trace).env("TRACEPARENT", trace);
+    }
     if let Some(checkpoint) = &job.checkpoint {
         let path = folder.data().with_file_name("checkpoint");
         std::fs::write(&path, checkpoint.text())?;
