@@ -131,6 +131,8 @@ pub enum Command {
     Heartbeat(Heartbeat),
     /// Each on its own. -> `Each`
     HeartbeatMany { worker: Name, jids: Vec<Name> },
+    /// What a running job says of itself. -> `Done`
+    Report(Box<Report>),
     /// -> `Number`, retries left.
     Retry(Box<Retry>),
     /// -> `Done`. `on: None` is an unknown word: checked last, refused.
@@ -187,6 +189,11 @@ pub enum Command {
     Workers,
     /// -> `WorkerJobs`
     WorkerJobs { worker: Name },
+    /// A sign of life of a worker with what it says of itself; a new one has not been asked to drain, one that
+    /// drains of its own accord says so. -> `Bool`, whether it is asked to drain.
+    Register { worker: Name, facts: Name, is_new: bool, draining: bool },
+    /// Asks a worker to take no more jobs. -> `Bool`, whether there is such a worker.
+    Drain { worker: Name, drain: bool },
     /// -> `Done`
     Deregister { workers: Vec<Name> },
     /// -> `Done`
@@ -332,6 +339,8 @@ pub struct Pop {
     pub count: usize,
     /// When the lock ends.
     pub lock: Lock,
+    /// Only jobs of these klasses; empty: any. At most [`crate::KLASS_WALK_MAX`] jobs of each queue are looked at.
+    pub klasses: Vec<Name>,
 }
 
 /// How long a lock lasts.
@@ -405,6 +414,27 @@ pub struct Heartbeat {
     pub lock: Lock,
     /// New data; none keeps.
     pub data: Option<Bytes>,
+}
+
+/// See [`Command::Report`]. What is none stays as it is.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Which job.
+    pub jid: Name,
+    /// Who must hold it.
+    pub worker: Name,
+    /// The attempt it must be.
+    pub attempt: Option<u32>,
+    /// How far it is, from 0 to 100.
+    pub percent: Option<f64>,
+    /// What it is doing.
+    pub message: Option<Name>,
+    /// The last part of its output.
+    pub output: Option<Bytes>,
+    /// How long the output was in all up to there.
+    pub output_bytes: Option<u64>,
+    /// What the next attempt is to begin with: JSON.
+    pub checkpoint: Option<Bytes>,
 }
 
 /// See [`Command::Retry`].

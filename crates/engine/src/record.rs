@@ -3,7 +3,7 @@
 //! Key: kind (1 byte), length of the tenant's name (1 byte), the tenant's name, then the noun's own name.
 //! Value: format version (1 byte), then the noun in postcard's encoding. Behind a job's may follow fields of later
 //! builds, each as tag (1 byte), length (4 bytes, the lowest first) and bytes; a tag that is not known is passed over, so
-//! that builds from before the field read the record too.
+//! that builds from before the field read the record too. A worker's likewise.
 //!
 //! To change a stored noun:
 //! 1. keep the old struct under a name with its version (`JobV1`) and a `From` into the new one;
@@ -154,11 +154,23 @@ impl Encoder {
 
     fn encode_job(&mut self, job: &Job) -> Vec<u8> {
         let mut bytes = self.encode(job);
-        if let Some(trace) = job.more.as_deref().and_then(|more| more.trace.as_ref()) {
-            let length = u32::try_from(trace.bytes().len()).unwrap_or(0);
-            bytes.push(TRACE);
-            bytes.extend_from_slice(&length.to_le_bytes());
-            bytes.extend(trace.bytes().iter().take(length as usize));
+        let more = job.more.as_deref();
+        if let Some(trace) = more.and_then(|more| more.trace.as_ref()) {
+            push_field(&mut bytes, TRACE, trace.bytes());
+        }
+        if let Some(report) = more.and_then(|more| more.report.as_deref()) {
+            push_field(&mut bytes, REPORT, &postcard::to_stdvec(report).unwrap_or_default());
+        }
+        bytes
+    }
+
+    fn encode_worker(&mut self, worker: &Worker) -> Vec<u8> {
+        let mut bytes = self.encode(worker);
+        if let Some(facts) = &worker.facts {
+            push_field(&mut bytes, FACTS, facts.bytes());
+        }
+        if worker.drain {
+            push_field(&mut bytes, DRAIN, b"");
         }
         bytes
     }
@@ -167,21 +179,54 @@ impl Encoder {
 /// The tag of [`crate::job::More::trace`].
 const TRACE: u8 = 1;
 
-fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
+/// The tag of [`crate::job::More::report`]: postcard.
+const REPORT: u8 = 2;
+/// The tags of a worker's facts, and of its being asked to drain (no bytes).
+const FACTS: u8 = 1;
+const DRAIN: u8 = 2;
+
+fn push_field(bytes: &mut Vec<u8>, tag: u8, value: &[u8]) {
+    let length = u32::try_from(value.len()).unwrap_or(0);
+    bytes.push(tag);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend(value.iter().take(length as usize));
+}
+
+/// Hands each field behind a noun to `each`.
+fn read_fields(key: &Key, mut rest: &[u8], mut each: impl FnMut(u8, &[u8])) -> Result<(), RecordError> {
     let damaged =
         |reason: &str| RecordError::Damaged { record: format!("{key:?}"), reason: reason.to_owned() };
-    let (mut job, mut rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
     while let Some((&tag, after)) = rest.split_first() {
         let (length, after) =
             after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
         let length = u32::from_le_bytes(*length) as usize;
         let (value, after) = after.split_at_checked(length).ok_or_else(|| damaged("a field is cut off"))?;
-        if tag == TRACE {
-            job.more().trace = Some(Name::new(value));
-        }
+        each(tag, value);
         rest = after;
     }
+    Ok(())
+}
+
+fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
+    let (mut job, rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
+    read_fields(key, rest, |tag, value| {
+        match tag {
+            TRACE => job.more().trace = Some(Name::new(value)),
+            REPORT => job.more().report = postcard::from_bytes(value).ok().map(Box::new),
+            _ => {}
+        }
+    })?;
     Ok(job)
+}
+
+fn decode_worker(key: &Key, bytes: &[u8]) -> Result<Worker, RecordError> {
+    let (mut worker, rest): (Worker, &[u8]) = decode_first(key, bytes)?;
+    read_fields(key, rest, |tag, value| match tag {
+        FACTS => worker.facts = Some(Name::new(value)),
+        DRAIN => worker.drain = true,
+        _ => {}
+    })?;
+    Ok(worker)
 }
 
 fn decode<T: DeserializeOwned>(key: &Key, bytes: &[u8]) -> Result<T, RecordError> {
@@ -233,7 +278,7 @@ fn value_of(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<Vec<u8>
             .workers
             .get(name)
             .filter(|worker| worker.seen_at.is_some())
-            .map(|noun| encoder.encode(noun)),
+            .map(|noun| encoder.encode_worker(noun)),
         Key::Tag(name) => {
             indexes.tags.get(name).filter(|tag| tag.count.is_some()).map(|noun| encoder.encode(noun))
         }
@@ -268,7 +313,7 @@ pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), Re
             tenant.jobs.insert(job);
         }
         Key::Queue(name) => drop(indexes.queues.insert(name.clone(), decode::<Queue>(&key, value)?)),
-        Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode::<Worker>(&key, value)?)),
+        Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode_worker(&key, value)?)),
         Key::Tag(name) => drop(indexes.tags.insert(name.clone(), decode::<Tag>(&key, value)?)),
         Key::Recur(name) => drop(indexes.recurs.insert(name.clone(), decode::<Recur>(&key, value)?)),
         Key::Throttle(name) => drop(indexes.throttles.insert(name.clone(), decode::<Throttle>(&key, value)?)),

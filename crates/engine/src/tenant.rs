@@ -502,6 +502,7 @@ impl Indexes {
             history: job.history.to_vec(),
             failure: job.failure().cloned(),
             spawned_from: more.and_then(|more| more.spawned_from.clone()),
+            report: more.and_then(|more| more.report.clone()),
             dependents: more.map_or_else(Vec::new, |more| list(&more.dependents)),
             dependencies: more.map_or_else(Vec::new, |more| list(&more.dependencies)),
             throttles,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Name;
 use crate::score::Index;
 
 /// One worker. `jobs` (jid by lock expiry) is rebuilt from the jobs.
@@ -9,6 +10,12 @@ use crate::score::Index;
 pub(crate) struct Worker {
     /// None: it holds jobs but is not listed (deregistered, or forgotten for its age).
     pub(crate) seen_at: Option<f64>,
+    /// What it says of itself: JSON. Stored behind (`record.rs`), as is `drain`.
+    #[serde(skip)]
+    pub(crate) facts: Option<Name>,
+    /// It is asked to take no more jobs.
+    #[serde(skip)]
+    pub(crate) drain: bool,
     #[serde(skip)]
     pub(crate) jobs: Index,
 }

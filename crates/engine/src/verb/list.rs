@@ -5,7 +5,7 @@ use crate::record::Key;
 use crate::score::{Index, Score, count_between};
 use crate::stats::day_of;
 use crate::tenant::{Cx, Tenant};
-use crate::{JobList, Jobs, Kind, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
+use crate::{JobList, Jobs, Kind, Life, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
 
 /// Lock ends later than this many seconds from now are not counted among a worker's jobs.
 const WORKER_JOBS_HORIZON: f64 = 8_640_000.0;
@@ -101,6 +101,8 @@ impl Tenant {
                 jobs: count_between(&worker.jobs, cx.now, cx.now + WORKER_JOBS_HORIZON),
                 stalled: count_between(&worker.jobs, 0.0, cx.now),
                 seen_at: worker.seen_at?,
+                facts: worker.facts.clone(),
+                life: Life::of(worker.seen_at?, worker.drain, cx.now),
             })
         });
         let mut listed: Vec<WorkerCounts> = listed.collect();
@@ -126,7 +128,7 @@ impl Tenant {
     pub(super) fn deregister(&mut self, workers: Vec<Name>) -> Reply {
         for name in workers {
             if let Some(worker) = self.indexes.workers.get_mut(&name) {
-                worker.seen_at = None;
+                (worker.seen_at, worker.facts, worker.drain) = (None, None, false);
                 if worker.jobs.is_empty() {
                     self.indexes.workers.remove(&name);
                 }

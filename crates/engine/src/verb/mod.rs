@@ -11,6 +11,7 @@ mod overview;
 mod pop;
 mod put;
 mod recur;
+mod report;
 mod retry;
 mod search;
 mod tag;
@@ -18,6 +19,8 @@ mod throttle;
 mod timeout;
 mod track;
 mod unfail;
+
+pub use pop::KLASS_WALK_MAX;
 
 use crate::job::{Job, State};
 use crate::jobs::Jobs;
@@ -46,6 +49,7 @@ impl Tenant {
             Command::Fail(fail) => self.fail(cx, *fail),
             Command::Heartbeat(beat) => self.heartbeat(cx, beat).map(Reply::Number),
             Command::HeartbeatMany { worker, jids } => Ok(self.heartbeat_many(cx, &worker, jids)),
+            Command::Report(report) => self.report(cx, *report),
             Command::Retry(retry) => self.retry(cx, *retry),
             Command::Depends { jid, on, jids, all } => self.depends(cx, &jid, on, &jids, all),
             Command::Priority { jid, priority } => self.priority(cx, &jid, priority),
@@ -106,6 +110,10 @@ impl Tenant {
             Command::Stats { queue, date } => self.stats(&queue, date),
             Command::Workers => self.workers(cx),
             Command::WorkerJobs { worker } => self.worker_jobs(cx, &worker),
+            Command::Register { worker, facts, is_new, draining } => {
+                self.register_worker(cx, &worker, facts, (is_new, draining))
+            }
+            Command::Drain { worker, drain } => self.drain(&worker, drain),
             Command::Deregister { workers } => self.deregister(workers),
             Command::Forget { queues } => self.forget(queues),
             Command::Jobs(jobs) => Reply::Names(self.list(cx, &jobs)),

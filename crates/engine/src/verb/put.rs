@@ -90,6 +90,9 @@ impl Tenant {
                 self.jobs.insert(job)
             }
         };
+        if fields.klass.is_some() {
+            super::report::clear_checkpoint(cx, job);
+        }
         Tenant::set_data(cx, job, fields.data);
         let given = match &fields.klass {
             Some(_) => fields.throttles,

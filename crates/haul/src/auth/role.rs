@@ -81,6 +81,8 @@ pub(crate) fn needs(command: &Command) -> Role {
         | Command::HeartbeatMany { .. }
         | Command::Retry(_)
         | Command::Timeout { .. }
+        | Command::Report(_)
+        | Command::Register { .. }
         | Command::Deregister { .. }
         | Command::Tag { .. }
         | Command::Untag { .. }
@@ -98,6 +100,7 @@ pub(crate) fn needs(command: &Command) -> Role {
         | Command::Cancel { .. }
         | Command::Unfail { .. }
         | Command::Unrecur { .. }
+        | Command::Drain { .. }
         | Command::Forget { .. }
         | Command::ThrottleSet { .. }
         | Command::ThrottleDelete { .. }

@@ -174,6 +174,8 @@ pub(crate) fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
             object.count("jobs", worker.jobs);
             object.count("stalled", worker.stalled);
             push_exact(object.key("seen_at"), worker.seen_at);
+            object.string("state", worker.life.word().as_bytes());
+            object.raw("facts", worker.facts.as_ref().map_or(b"null", |facts| facts.bytes()));
             object.end();
         }),
         Reply::WorkerJobs { jobs, stalled } => {
@@ -264,11 +266,36 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     let named: Vec<Name> = job.throttles.iter().filter(|id| id.bytes() != own).cloned().collect();
     push_names(object.key("throttles"), &named);
     push_name_or_null(&mut object, "spawned_from", job.spawned_from.as_ref());
+    push_report(&mut object, job, texts);
     push_list(object.key("history"), &job.history, "[]", |out, entry| push_entry(out, entry, texts));
     if let Some(trace) = &job.trace {
         object.string("trace", trace.bytes());
     }
     object.end();
+}
+
+/// What the job said of itself: members only where it did.
+fn push_report(object: &mut Object<'_>, job: &JobView, texts: &Texts) {
+    let Some(report) = &job.report else { return };
+    if report.percent.is_some() || report.message.is_some() {
+        let mut progress = Object::json(object.key("progress"));
+        match report.percent {
+            Some(percent) => push_exact(progress.key("percent"), percent),
+            None => progress.raw("percent", b"null"),
+        }
+        match &report.message {
+            Some(message) => progress.string("message", message.bytes()),
+            None => progress.raw("message", b"null"),
+        }
+        progress.end();
+    }
+    if let Some(output) = &report.output {
+        object.string("output", texts.bytes(output));
+        object.count("output_bytes", usize::try_from(report.output_bytes).unwrap_or(usize::MAX));
+    }
+    if let Some(checkpoint) = &report.checkpoint {
+        push_data(object.key("checkpoint"), texts.bytes(checkpoint));
+    }
 }
 
 /// Data is JSON already; bytes that are not UTF-8 would spoil the whole document and are replaced.

@@ -221,6 +221,7 @@ impl Reader<'_> {
             round_robin: false,
             count: count(wanted)?,
             lock: Lock::Until(until),
+            klasses: Vec::new(),
         };
         Ok((now, Command::Pop(pop), Form::Jobs))
     }

@@ -125,6 +125,7 @@ async fn take(
         round_robin: false,
         count: count.unwrap_or(1),
         lock: Lock::Option,
+        klasses: Vec::new(),
     };
     let options = [format!("{queue}-cutoff"), "cutoff".to_owned()]
         .map(|option| Command::ConfigGet { option: Name::from(option) });

@@ -74,6 +74,8 @@ kinds! {
     Fail: Command::Fail(_) => "fail",
     Heartbeat: Command::Heartbeat(_) => "heartbeat",
     HeartbeatMany: Command::HeartbeatMany { .. } => "heartbeat_many",
+    Report: Command::Report(_) => "report",
+    Worker: Command::Register { .. } | Command::Drain { .. } | Command::Deregister { .. } => "worker",
     Retry: Command::Retry(_) => "retry",
     Timeout: Command::Timeout { .. } => "timeout",
     Cancel: Command::Cancel { .. } => "cancel",

@@ -65,6 +65,7 @@ pub(super) async fn pop(caller: Caller, Json(wanted): Json<PopDocument>) -> Resu
         round_robin: wanted.order == Some(Order::RoundRobin),
         count,
         lock: lock(wanted.lock)?,
+        klasses: Vec::new(),
     };
     let answer = if wait > 0.0 && count > 0 {
         let answer = caller.wait(Command::Pop(pop), wait).await?;
