@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::history::History;
+use crate::task::Task;
 use crate::{Name, Text};
 
 /// What a job's `state` field says.
@@ -63,6 +64,8 @@ pub enum Place {
     Failed,
     /// The completed index; the score is the completion time.
     Completed,
+    /// In no list of its queue: a task whose hash is there but whose id is not yet, or no longer, in a list. Never popped.
+    Draft,
 }
 
 /// What happened to a job, and when.
@@ -135,6 +138,9 @@ pub(crate) struct More {
     pub(crate) holds: Vec<Name>,
     /// The throttle it waits for, and since when.
     pub(crate) pending: Option<(Name, f64)>,
+    /// What Blueque's clients keep of it. Stored behind the job's own fields (`record.rs`).
+    #[serde(skip)]
+    pub(crate) task: Option<Box<Task>>,
     /// Jobs this one waits for. Stored as edges of their own, so that releasing one costs one small record.
     #[serde(skip)]
     pub(crate) dependencies: BTreeSet<Name>,
@@ -238,6 +244,14 @@ impl Job {
         self.more.as_deref().and_then(|more| more.failure.as_ref())
     }
 
+    pub(crate) fn task(&self) -> Option<&Task> {
+        self.more.as_deref().and_then(|more| more.task.as_deref())
+    }
+
+    pub(crate) fn task_mut(&mut self) -> Option<&mut Task> {
+        self.more.as_deref_mut().and_then(|more| more.task.as_deref_mut())
+    }
+
     pub(crate) fn has_dependencies(&self) -> bool {
         self.more.as_deref().is_some_and(|more| !more.dependencies.is_empty())
     }
@@ -247,8 +261,9 @@ impl Job {
         let more = self.more.as_deref();
         let message = more.and_then(|more| more.failure.as_ref()).map(|failure| &failure.message);
         let result = more.and_then(|more| more.result.as_ref());
+        let fields = self.task().into_iter().flat_map(Task::texts);
         let texts = std::iter::once(&self.data).chain(message).chain(result).chain(self.history.texts());
-        texts.filter_map(Text::body)
+        texts.chain(fields).filter_map(Text::body)
     }
 
     /// The order in the work index: highest first. The double arithmetic is part of the contract: it decides ties.

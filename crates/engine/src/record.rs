@@ -1,7 +1,9 @@
 //! The stored form of every noun: one record each, key and value.
 //!
 //! Key: kind (1 byte), length of the tenant's name (1 byte), the tenant's name, then the noun's own name.
-//! Value: format version (1 byte), then the noun in postcard's encoding.
+//! Value: format version (1 byte), then the noun in postcard's encoding. Behind a job's may follow fields of later
+//! builds, each as tag (1 byte), length (4 bytes, the lowest first) and bytes; a tag that is not known is passed over, so
+//! that builds from before the field read the record too.
 //!
 //! To change a stored noun:
 //! 1. keep the old struct under a name with its version (`JobV1`) and a `From` into the new one;
@@ -149,11 +151,49 @@ impl Encoder {
         self.buffer = postcard::to_extend(value, buffer).unwrap_or_default();
         self.buffer.as_slice().to_vec()
     }
+
+    fn encode_job(&mut self, job: &Job) -> Vec<u8> {
+        let mut bytes = self.encode(job);
+        if let Some(task) = job.task() {
+            let task = postcard::to_extend(task, Vec::new()).unwrap_or_default();
+            let length = u32::try_from(task.len()).unwrap_or(0);
+            bytes.push(TASK);
+            bytes.extend_from_slice(&length.to_le_bytes());
+            bytes.extend(task.iter().take(length as usize));
+        }
+        bytes
+    }
+}
+
+/// The tag of [`crate::job::More::task`].
+const TASK: u8 = 16;
+
+fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
+    let damaged =
+        |reason: &str| RecordError::Damaged { record: format!("{key:?}"), reason: reason.to_owned() };
+    let (mut job, mut rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
+    while let Some((&tag, after)) = rest.split_first() {
+        let (length, after) =
+            after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (value, after) = after.split_at_checked(length).ok_or_else(|| damaged("a field is cut off"))?;
+        if tag == TASK {
+            let task = postcard::from_bytes(value).map_err(|error| damaged(&error.to_string()))?;
+            job.more().task = Some(Box::new(task));
+        }
+        rest = after;
+    }
+    Ok(job)
 }
 
 fn decode<T: DeserializeOwned>(key: &Key, bytes: &[u8]) -> Result<T, RecordError> {
+    decode_first(key, bytes).map(|(noun, _)| noun)
+}
+
+/// The noun, and what follows it.
+fn decode_first<'a, T: DeserializeOwned>(key: &Key, bytes: &'a [u8]) -> Result<(T, &'a [u8]), RecordError> {
     match bytes.split_first() {
-        Some((&VERSION, rest)) => postcard::from_bytes(rest)
+        Some((&VERSION, rest)) => postcard::take_from_bytes(rest)
             .map_err(|error| RecordError::Damaged { record: format!("{key:?}"), reason: error.to_string() }),
         Some((&found, _)) => Err(RecordError::Version { record: format!("{key:?}"), found }),
         None => Err(RecordError::Damaged { record: format!("{key:?}"), reason: "it is empty".to_owned() }),
@@ -168,7 +208,7 @@ pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
         match tenant.jobs.get_mut(&jid) {
             Some(job) if job.flags.has(Flag::Dirty) => {
                 job.flags.set(Flag::Dirty, false);
-                changes.puts.push((key, encoder.encode(job)));
+                changes.puts.push((key, encoder.encode_job(job)));
             }
             Some(_) => {} // listed twice
             None => changes.deletes.push(key),
@@ -187,7 +227,7 @@ pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
 fn value_of(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<Vec<u8>> {
     let indexes = &tenant.indexes;
     match key {
-        Key::Job(jid) => tenant.jobs.get(jid).map(|noun| encoder.encode(noun)),
+        Key::Job(jid) => tenant.jobs.get(jid).map(|job| encoder.encode_job(job)),
         Key::Queue(name) => {
             indexes.queues.get(name).filter(|queue| !queue.is_blank()).map(|noun| encoder.encode(noun))
         }
@@ -221,7 +261,7 @@ pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), Re
     let indexes = &mut tenant.indexes;
     match &key {
         Key::Job(jid) => {
-            let mut job: Box<Job> = decode(&key, value)?;
+            let mut job = decode_job(&key, value)?;
             job.jid = jid.clone();
             indexes.names.adopt(&mut job.klass);
             indexes.names.adopt(&mut job.queue);
@@ -258,7 +298,10 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
                 indexes.index_job(job);
             }
             place => {
-                let key = if place == crate::Place::Completed { Name::new(b"") } else { job.queue.clone() };
+                let key = match place {
+                    crate::Place::Completed | crate::Place::Draft => Name::new(b""),
+                    _ => job.queue.clone(),
+                };
                 entries.entry((key, place)).or_default().push((Score::new(job.score), job.jid.clone()));
             }
         }
@@ -281,6 +324,7 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
             let worker = indexes.workers.entry_ref(&job.worker).or_default();
             worker.jobs.insert((Score::new(job.expires), job.jid.clone()));
         }
+        indexes.index_finished(job);
         if job.flags.has(Flag::Unthrottled) {
             indexes.queue(&job.queue).unthrottled += 1;
         }
@@ -290,6 +334,7 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
         let index = list.into_iter().collect();
         match place {
             crate::Place::Completed => indexes.completed = index,
+            crate::Place::Draft => indexes.drafts = index,
             place => {
                 if let Some(slot) = indexes.queue(&queue).index(place) {
                     *slot = index;

@@ -59,6 +59,9 @@ pub(crate) struct Raw {
     /// Store data given to heartbeat and fail as the Lua scripts would re-encode it
     #[arg(long, env = "HAUL_LUA_DATA", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) lua_data: Option<bool>,
+    /// Refuse the calls of Blueque's first description that Redis refuses too: LREM without a count, lists for sets
+    #[arg(long, env = "HAUL_BLUEQUE_STRICT", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) blueque_strict: Option<bool>,
     /// How log lines are written: text or json [default: text]
     #[arg(long, env = "HAUL_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
@@ -91,6 +94,7 @@ pub(crate) struct Config {
     pub(crate) log_bytes_max: Option<u64>,
     pub(crate) error_format: ErrorFormat,
     pub(crate) lua_data: bool,
+    pub(crate) blueque_strict: bool,
     pub(crate) json_logs: bool,
 }
 
@@ -182,6 +186,7 @@ impl Raw {
             log_bytes_max,
             error_format: self.error_format.or(file.error_format).unwrap_or_default(),
             lua_data: self.lua_data.or(file.lua_data).unwrap_or(false),
+            blueque_strict: self.blueque_strict.or(file.blueque_strict).unwrap_or(false),
             json_logs: log_format == "json",
         })
     }
