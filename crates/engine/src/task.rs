@@ -288,8 +288,10 @@ impl Task {
     fn bring_up(&mut self, job: &Job, state: State) -> Vec<Text> {
         let updated = job.history.last_at().unwrap_or(job.time).max(job.time);
         let mut old = vec![self.set("updated", moment(updated))];
-        if state == State::Running {
-            old.push(self.set("node", Field::Own(Text::Short(job.worker.clone()))));
+        if let Some(worker) = last_worker(job)
+            && matches!(state, State::Running | State::Complete | State::Failed)
+        {
+            old.push(self.set("node", Field::Own(Text::Short(worker))));
         }
         if state == State::Complete {
             old.push(self.set("result", Field::Result));
@@ -320,6 +322,15 @@ fn last_queue(job: &Job) -> Name {
         _ => None,
     });
     puts.unwrap_or_else(|| job.queue.clone())
+}
+
+/// Who had it last: a finished job does not say it itself.
+fn last_worker(job: &Job) -> Option<Name> {
+    let history = job.history.to_vec();
+    history.iter().rev().find_map(|entry| match &entry.what {
+        What::Popped(worker) => Some(worker.clone()),
+        _ => None,
+    })
 }
 
 /// Blueque's word for a state.
