@@ -9,7 +9,9 @@ mod managing;
 mod options;
 mod putting;
 mod reply;
+mod stream;
 mod subscribe;
+mod tls;
 mod wire;
 mod working;
 
@@ -18,6 +20,7 @@ pub use managing::Throttle;
 pub use options::Options;
 pub use putting::{Move, Put, Recur};
 pub use subscribe::{Message, Subscription};
+pub use tls::Tls;
 pub use working::{Complete, Fail, Heartbeat, Pop, Retry};
 
 use crate::backoff::Backoff;
@@ -79,7 +82,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to `host`, `host:port` or `haul://[token@]host[:port][/database]`. Must be called within a tokio runtime.
+    /// Connects to `host`, `host:port` or `haul://[token@]host[:port][/database]` (`hauls://` with TLS). Must be called within a tokio runtime.
     ///
     /// # Errors
     /// The address is not one, the server cannot be reached, or it refuses the token or the database.
@@ -193,7 +196,7 @@ impl Client {
 
     fn idle_wire(&self) -> Option<Wire> {
         let mut idle = self.shared.idle_wires.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(Wire::looks_alive);
+        idle.retain_mut(Wire::looks_alive);
         idle.pop()
     }
 }

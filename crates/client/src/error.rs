@@ -33,6 +33,9 @@ pub enum Error {
     /// The data given cannot be written as JSON; nothing was sent.
     #[error("data is not JSON: {0}")]
     Encode(String),
+    /// TLS cannot be set up with these files; nothing was sent.
+    #[error("TLS: {0}")]
+    Tls(String),
     /// The address given is not one; nothing was sent.
     #[error("not an address: {0}")]
     Address(String),
@@ -115,7 +118,7 @@ impl Error {
         match self {
             Self::Refused { .. } => self.is_try_again() || self.is_full(),
             Self::Disconnected | Self::Timeout | Self::Io(_) | Self::Protocol(_) => true,
-            Self::Decode(_) | Self::Encode(_) | Self::Address(_) => false,
+            Self::Decode(_) | Self::Encode(_) | Self::Address(_) | Self::Tls(_) => false,
         }
     }
 }

@@ -188,6 +188,9 @@ pub struct Job {
     /// What happened to it, oldest first.
     #[serde(default)]
     pub history: Vec<HistoryEntry>,
+    /// The W3C trace context it was put with, if it was: the parent for spans about running it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
 }
 
 /// Why a job failed.

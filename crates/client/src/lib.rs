@@ -26,7 +26,7 @@ pub mod worker;
 
 pub use client::{
     Client, Complete, Fail, Heartbeat, Jobs, Message, Move, Options, Pop, Put, Range, Recur, Retry,
-    Subscription, Throttle,
+    Subscription, Throttle, Tls,
 };
 pub use error::Error;
 pub use job::{Failure, HistoryEntry, Job, Json, Listing, QueueCounts, State, Tracked};

@@ -238,6 +238,10 @@ pub enum Command {
     Flush,
     /// -> `Totals`
     Totals,
+    /// Figures of the tenant and of its queues: the first `queues_max` by name, the rest summed. -> `Overview`
+    Overview { queues_max: usize },
+    /// Every tenant there is, whoever asks. -> `Names`
+    Tenants,
 }
 
 impl Command {
@@ -272,7 +276,9 @@ impl Command {
             | Command::ThrottlePending { .. }
             | Command::Key(_)
             | Command::Versions { .. }
-            | Command::Totals => true,
+            | Command::Totals
+            | Command::Overview { .. }
+            | Command::Tenants => true,
             _ => false,
         }
     }
@@ -305,6 +311,8 @@ pub struct Put {
     pub throttles: Vec<Name>,
     /// What must hold of the job's existence.
     pub when: PutWhen,
+    /// A W3C trace context to carry to whoever runs it; none keeps what the job has.
+    pub trace: Option<Name>,
 }
 
 /// See [`Put::when`].

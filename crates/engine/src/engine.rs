@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use crate::record::{self, Key, RecordError};
 use crate::tenant::{Cx, Tenant};
 use crate::text::TEXT_INLINE_MAX;
-use crate::{BodyId, Call, Event, Name, Refusal, Reply, Text};
+use crate::{BodyId, Call, Event, Kind, Name, Notice, Refusal, Reply, Text};
 
 /// All state of a shard, in memory but for bodies.
 #[derive(Default)]
@@ -19,6 +19,9 @@ pub struct Engine {
 #[derive(Default)]
 pub(crate) struct Round {
     pub(crate) events: Vec<Event>,
+    /// Collected only if somebody listens.
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) listening: bool,
     /// The number of `bodies[0]`.
     first_body: u64,
     /// Bodies written in this round; the flag says it was dropped again.
@@ -110,7 +113,11 @@ impl Engine {
             self.round.tenants.push(tenant.clone());
         }
         let mut cx = Cx { now, clock, rules, round: &mut self.round };
+        if matches!(command, crate::Command::Tenants) {
+            return Ok(Reply::Names(self.tenants()));
+        }
         if matches!(command, crate::Command::Flush) {
+            cx.tell_of(Kind::Flushed, None, None);
             self.flush(&tenant);
             return Ok(Reply::Done);
         }
@@ -130,6 +137,16 @@ impl Engine {
     /// The events since the last call, in order.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.round.events)
+    }
+
+    /// Whether to collect what [`Engine::take_notices`] answers.
+    pub fn listen(&mut self, listening: bool) {
+        self.round.listening = listening;
+    }
+
+    /// The notices since the last call, in order.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.round.notices)
     }
 
     /// Whether to collect what [`Engine::take_touched`] answers.

@@ -144,3 +144,55 @@ impl<'de> Deserialize<'de> for History {
         Ok(History::Entries(entries))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(what: What) -> Entry {
+        Entry { when: 7.0, what }
+    }
+
+    fn stored(history: &History) -> Vec<u8> {
+        let bytes = postcard::to_stdvec(history).unwrap();
+        assert_eq!(
+            bytes,
+            postcard::to_stdvec(&history.to_vec()).unwrap(),
+            "stored as the list of its entries"
+        );
+        let loaded: History = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!(loaded.to_vec(), history.to_vec());
+        bytes
+    }
+
+    #[test]
+    fn it_is_its_entries_whatever_it_is_made_of() {
+        let put = || entry(What::Put("q".into()));
+        let log = || entry(What::Log(Box::new(("line".into(), Some(Text::Short("text".into()))))));
+        for list in [vec![], vec![put()], vec![put(), put()], vec![log()], vec![put(), log(), log()]] {
+            let mut history = History::default();
+            list.iter().cloned().for_each(|entry| history.push(entry));
+            assert_eq!(history.to_vec(), list);
+            assert_eq!(history.len(), list.len());
+            assert_eq!(history.last_at(), list.last().map(|entry| entry.when));
+            stored(&history);
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_gives_its_texts_back_and_the_first_entry_stays() {
+        let mut history = History::default();
+        history.push(entry(What::Put("q".into())));
+        assert_eq!(history.forget(5), []);
+        history.push(entry(What::Log(Box::new(("line".into(), Some(Text::Short("text".into())))))));
+        history.push(entry(What::Done));
+        assert!(history.has_done());
+        assert_eq!(history.forget(1), [Text::Short("text".into())]);
+        assert_eq!(history.to_vec(), [entry(What::Put("q".into())), entry(What::Done)]);
+    }
+
+    #[test]
+    fn it_takes_16_bytes_in_a_job() {
+        assert_eq!(size_of::<History>(), 16);
+    }
+}

@@ -141,6 +141,9 @@ pub(crate) struct More {
     /// What Blueque's clients keep of it. Stored behind the job's own fields (`record.rs`).
     #[serde(skip)]
     pub(crate) task: Option<Box<Task>>,
+    /// The trace context it was put with. Stored behind the job's own fields (`record.rs`).
+    #[serde(skip)]
+    pub(crate) trace: Option<Name>,
     /// Jobs this one waits for. Stored as edges of their own, so that releasing one costs one small record.
     #[serde(skip)]
     pub(crate) dependencies: BTreeSet<Name>,
@@ -264,6 +267,16 @@ impl Job {
         let fields = self.task().into_iter().flat_map(Task::texts);
         let texts = std::iter::once(&self.data).chain(message).chain(result).chain(self.history.texts());
         texts.chain(fields).filter_map(Text::body)
+    }
+
+    /// Since when a worker could have taken it: from its order in the work index, where that tells.
+    pub(crate) fn available_since(&self) -> f64 {
+        let entered = (self.priority - self.score) * 1e10;
+        if self.place != Place::Work || !entered.is_finite() || entered <= self.time {
+            self.time
+        } else {
+            entered
+        }
     }
 
     /// The order in the work index: highest first. The double arithmetic is part of the contract: it decides ties.

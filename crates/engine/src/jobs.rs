@@ -37,15 +37,17 @@ impl Jobs {
     /// Adds a job, in place of the one of its name if there is one.
     pub(crate) fn insert(&mut self, job: Box<Job>) -> &mut Job {
         let hash = self.hasher.hash_one(job.jid.bytes());
-        let same = |other: &Box<Job>| other.jid == job.jid;
-        let slot = match self.table.entry(hash, same, |other| self.hasher.hash_one(other.jid.bytes())) {
+        match self.table.entry(
+            hash,
+            |other| other.jid == job.jid,
+            |other| self.hasher.hash_one(other.jid.bytes()),
+        ) {
             hash_table::Entry::Occupied(mut slot) => {
                 *slot.get_mut() = job;
                 slot.into_mut()
             }
             hash_table::Entry::Vacant(slot) => slot.insert(job).into_mut(),
-        };
-        &mut **slot
+        }
     }
 
     pub(crate) fn remove(&mut self, jid: &Name) -> Option<Box<Job>> {

@@ -7,9 +7,10 @@
 //! A map of the files:
 //!
 //! - `name`, `score`, `text`: the small value types. A [`Text`] is short and in memory, or a body in the store.
-//! - `command`, `reply`, `event`: what goes in and what comes out. Dialects translate to and from these.
-//! - `job` (with `history`, and `jobs`: all of them), `queue`, `worker`, `tag`, `recur`, `throttle`, `stats`, `config`, `keyspace`,
-//!   `task` (what Blueque's clients keep of a job): the nouns.
+//! - `command`, `reply`, `event`: what goes in and what comes out. Dialects translate to and from these. `notice`: what
+//!   happens in full, for the event stream and for traces, made only while somebody listens.
+//! - `job` (with `history`, and `jobs`: all of them), `queue`, `worker`, `tag`, `recur`, `throttle`, `stats`, `config`,
+//!   `keyspace`, `task` (what Blueque's clients keep of a job): the nouns.
 //! - `verb/`: one file a verb: look up, check everything, change, emit, reply. No check after the first change, so a
 //!   refused command needs no rollback.
 //! - `tenant`: the state of one tenant and the moves between places that verbs share.
@@ -28,6 +29,7 @@ mod job;
 mod jobs;
 mod keyspace;
 mod name;
+mod notice;
 mod number;
 mod queue;
 mod record;
@@ -52,6 +54,7 @@ pub use event::{Event, TrackedEvent};
 pub use job::{Entry, Failure, Job, Place, State, What};
 pub use keyspace::{KeyAnswer, KeyCommand, Value};
 pub use name::Name;
+pub use notice::{KINDS, Kind, Notice};
 pub use number::parse_number;
 pub use record::{RecordError, describe_key};
 pub use recur::Recur;

@@ -154,17 +154,25 @@ impl Encoder {
 
     fn encode_job(&mut self, job: &Job) -> Vec<u8> {
         let mut bytes = self.encode(job);
+        if let Some(trace) = job.more.as_deref().and_then(|more| more.trace.as_ref()) {
+            push_field(&mut bytes, TRACE, trace.bytes());
+        }
         if let Some(task) = job.task() {
-            let task = postcard::to_extend(task, Vec::new()).unwrap_or_default();
-            let length = u32::try_from(task.len()).unwrap_or(0);
-            bytes.push(TASK);
-            bytes.extend_from_slice(&length.to_le_bytes());
-            bytes.extend(task.iter().take(length as usize));
+            push_field(&mut bytes, TASK, &postcard::to_extend(task, Vec::new()).unwrap_or_default());
         }
         bytes
     }
 }
 
+fn push_field(bytes: &mut Vec<u8>, tag: u8, value: &[u8]) {
+    let length = u32::try_from(value.len()).unwrap_or(0);
+    bytes.push(tag);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend(value.iter().take(length as usize));
+}
+
+/// The tag of [`crate::job::More::trace`].
+const TRACE: u8 = 1;
 /// The tag of [`crate::job::More::task`].
 const TASK: u8 = 16;
 
@@ -177,9 +185,13 @@ fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
             after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
         let length = u32::from_le_bytes(*length) as usize;
         let (value, after) = after.split_at_checked(length).ok_or_else(|| damaged("a field is cut off"))?;
-        if tag == TASK {
-            let task = postcard::from_bytes(value).map_err(|error| damaged(&error.to_string()))?;
-            job.more().task = Some(Box::new(task));
+        match tag {
+            TRACE => job.more().trace = Some(Name::new(value)),
+            TASK => {
+                let task = postcard::from_bytes(value).map_err(|error| damaged(&error.to_string()))?;
+                job.more().task = Some(Box::new(task));
+            }
+            _ => {}
         }
         rest = after;
     }

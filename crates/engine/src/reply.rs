@@ -61,6 +61,8 @@ pub enum Reply {
     Versions(Vec<u64>),
     /// Totals of the tenant.
     Totals(Totals),
+    /// Figures of the tenant and of its queues.
+    Overview(Box<Overview>),
 }
 
 impl Reply {
@@ -107,6 +109,8 @@ pub struct JobView {
     pub dependencies: Vec<Name>,
     /// The queue's own included, last; empty once complete.
     pub throttles: Vec<Name>,
+    /// The trace context it was put with.
+    pub trace: Option<Name>,
 }
 
 impl JobView {
@@ -181,6 +185,85 @@ pub struct Totals {
     pub keys: usize,
     pub queues: usize,
     pub workers: usize,
+}
+
+/// Figures of a tenant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overview {
+    pub jobs: usize,
+    /// Finished jobs that are kept.
+    pub completed: usize,
+    /// Jobs in failure groups.
+    pub failed: usize,
+    pub workers: usize,
+    /// Workers seen in the last minutes, or holding a lock.
+    pub workers_alive: usize,
+    /// In the order in which they were first seen.
+    pub queues: Vec<QueueOverview>,
+    /// The sum of the queues that are not listed.
+    pub other: Option<QueueOverview>,
+}
+
+/// Figures of a queue. Histograms, failures and retries are today's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueOverview {
+    pub counts: QueueCounts,
+    /// Seconds for which the job has waited that has waited longest; none: no job waits.
+    pub oldest: Option<f64>,
+    pub wait: Histogram,
+    pub run: Histogram,
+    pub failures: i64,
+    pub retries: i64,
+}
+
+impl QueueOverview {
+    /// Adds another queue's figures; the name stays.
+    pub fn add(&mut self, other: &QueueOverview) {
+        let (mine, theirs) = (&mut self.counts, &other.counts);
+        mine.waiting += theirs.waiting;
+        mine.running += theirs.running;
+        mine.stalled += theirs.stalled;
+        mine.scheduled += theirs.scheduled;
+        mine.depends += theirs.depends;
+        mine.recurring += theirs.recurring;
+        mine.throttled += theirs.throttled;
+        mine.paused &= theirs.paused;
+        self.oldest = match (self.oldest, other.oldest) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+        self.wait.add(&other.wait);
+        self.run.add(&other.run);
+        self.failures += other.failures;
+        self.retries += other.retries;
+    }
+}
+
+/// How many samples lie below each of [`Histogram::BOUNDS`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    pub below: [u64; Histogram::BOUNDS.len()],
+    pub count: u64,
+    pub sum: f64,
+}
+
+impl Histogram {
+    /// Seconds; each begins one of the bins that are kept.
+    pub const BOUNDS: [i64; 14] = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400];
+
+    pub(crate) fn of(series: &Series) -> Self {
+        Histogram {
+            below: Self::BOUNDS.map(|bound| series.below(bound)),
+            count: series.total as u64,
+            sum: series.mean * series.total,
+        }
+    }
+
+    fn add(&mut self, other: &Histogram) {
+        self.below.iter_mut().zip(other.below).for_each(|(mine, theirs)| *mine += theirs);
+        self.count += other.count;
+        self.sum += other.sum;
+    }
 }
 
 /// An expected no: a stable code with the facts to explain it.

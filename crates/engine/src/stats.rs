@@ -52,6 +52,11 @@ impl Series {
         if self.total > 1.0 { self.vk / (self.total - 1.0) } else { 0.0 }
     }
 
+    /// How many samples are less than `bound` seconds, which must be where a bin begins.
+    pub(crate) fn below(&self, bound: i64) -> u64 {
+        self.bins.range(..bound).map(|(_, count)| count).sum()
+    }
+
     /// s0..s59, m1..m59, h1..h23, d1..d6.
     pub fn unified(&self) -> Vec<u64> {
         let mut values = vec![0; HISTOGRAM_UNIFIED];

@@ -21,7 +21,7 @@ use crate::tag::Tag;
 use crate::task::Finished;
 use crate::throttle::{self, Throttle};
 use crate::worker::Worker;
-use crate::{Event, JobView, Name, Recur, Rules, Text, TrackedEvent};
+use crate::{Event, JobView, Kind, Name, Notice, Recur, Rules, Text, TrackedEvent};
 
 /// The circumstances of one command, and where its consequences are collected.
 pub(crate) struct Cx<'a> {
@@ -38,6 +38,78 @@ impl Cx<'_> {
         }
     }
 
+    /// What is known of a job before a verb changes it, for the notice of that; none: nobody listens.
+    #[inline]
+    pub(crate) fn sight(&self, job: &Job) -> Option<Box<Notice>> {
+        self.round.listening.then(|| Box::new(sighted(self.now, job)))
+    }
+
+    /// Tells what became of a job that was sighted.
+    #[inline]
+    pub(crate) fn tell(
+        &mut self,
+        sight: Option<Box<Notice>>,
+        kind: Kind,
+        state: State,
+        detail: Option<Name>,
+    ) {
+        if let Some(notice) = sight {
+            self.round.notices.push(Notice { kind, state: Some(state), detail, ..*notice });
+        }
+    }
+
+    /// Tells something of a job as it is now.
+    #[inline]
+    pub(crate) fn tell_now(&mut self, kind: Kind, job: &Job) {
+        if self.round.listening {
+            self.tell(Some(Box::new(sighted(self.now, job))), kind, job.state, None);
+        }
+    }
+
+    /// Tells something that is about no job: of a queue, or what `detail` says.
+    pub(crate) fn tell_of(&mut self, kind: Kind, queue: Option<&Name>, detail: Option<&Name>) {
+        if !self.round.listening {
+            return;
+        }
+        let none = Name::new(b"");
+        self.round.notices.push(Notice {
+            kind,
+            at: self.now,
+            jid: none.clone(),
+            queue: queue.unwrap_or(&none).clone(),
+            worker: none.clone(),
+            klass: none,
+            state: None,
+            detail: detail.cloned(),
+            attempt: 0,
+            since: self.now,
+            trace: None,
+        });
+    }
+
+    /// Tells that a job's worker lost its lock, and why.
+    #[inline]
+    pub(crate) fn tell_lost(&mut self, job: &Job, state: State, reason: &str) {
+        if let Some(sight) = self.sight(job) {
+            self.tell(Some(sight), Kind::LockLost, state, Some(reason.into()));
+        }
+    }
+
+    /// Tells something of a recurring definition.
+    pub(crate) fn tell_recur(&mut self, kind: Kind, recur: &Recur) {
+        self.tell_of(kind, Some(&recur.queue), None);
+        if let Some(notice) = self.round.notices.last_mut().filter(|_| self.round.listening) {
+            (notice.jid, notice.klass) = (recur.jid.clone(), recur.klass.clone());
+        }
+    }
+
+    /// Tells of each tag put on a job or taken off it.
+    pub(crate) fn tell_tags(&mut self, kind: Kind, job: &Job, tags: &[Name]) {
+        if self.round.listening {
+            tags.iter().for_each(|tag| self.tell(self.sight(job), kind, job.state, Some(tag.clone())));
+        }
+    }
+
     /// Keeps a text: in memory if short, else as a body.
     pub(crate) fn keep(&mut self, bytes: Bytes) -> Text {
         self.round.keep(bytes)
@@ -45,6 +117,23 @@ impl Cx<'_> {
 
     pub(crate) fn forget(&mut self, text: &Text) {
         self.round.forget(text);
+    }
+}
+
+#[cold]
+fn sighted(now: f64, job: &Job) -> Notice {
+    Notice {
+        kind: Kind::Put,
+        at: now,
+        jid: job.jid.clone(),
+        queue: job.queue.clone(),
+        worker: job.worker.clone(),
+        klass: job.klass.clone(),
+        state: Some(job.state),
+        detail: None,
+        attempt: job.attempt,
+        since: job.time,
+        trace: job.more.as_deref().and_then(|more| more.trace.clone()),
     }
 }
 
@@ -436,6 +525,7 @@ impl Indexes {
             dependents: more.map_or_else(Vec::new, |more| list(&more.dependents)),
             dependencies: more.map_or_else(Vec::new, |more| list(&more.dependencies)),
             throttles,
+            trace: more.and_then(|more| more.trace.clone()),
         }
     }
 }
@@ -474,6 +564,7 @@ impl Tenant {
             if let Some(job) = self.jobs.get_mut(&jid) {
                 self.indexes.leave(cx, job);
                 self.indexes.enter_work(cx, job, cx.now);
+                cx.tell_now(Kind::Ready, job);
             }
         }
     }
@@ -525,6 +616,7 @@ impl Tenant {
                 self.indexes.enter_work(cx, job, cx.now);
             }
         }
+        cx.tell_now(Kind::Ready, job);
     }
 
     /// Everything about a job goes: indexes, tags, links, bodies.
@@ -565,6 +657,7 @@ impl Tenant {
                 self.indexes.leave(cx, job);
                 job.state = State::Waiting;
                 self.indexes.enter_work(cx, job, cx.now);
+                cx.tell_now(Kind::Ready, job);
             }
         }
     }

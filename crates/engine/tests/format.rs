@@ -36,6 +36,7 @@ fn put(jid: &str, tags: &[&str], depends: &[&str]) -> Command {
         depends: depends.iter().map(|jid| Name::from(*jid)).collect(),
         throttles: vec!["t".into()],
         when: PutWhen::Always,
+        trace: None,
     }))
 }
 
@@ -141,4 +142,68 @@ fn a_record_of_a_newer_format_is_refused_by_name() {
     assert!(error.to_string().contains("format version 99"), "{error}");
     let error = Loader::default().header(key, &value[..value.len() / 2]).unwrap_err();
     assert!(matches!(error, RecordError::Damaged { .. }), "{error}");
+}
+
+/// The stored form of a job that carries a trace context: the field follows the job's own.
+fn traced() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/records-v1-trace.txt")
+}
+
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+fn trace_of(engine: &mut Engine, jid: &str) -> Option<Name> {
+    match engine.apply(call(20.0, Command::Get { jid: jid.into() })) {
+        Ok(Reply::Job(Some(job))) => job.trace,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_trace_context_is_stored_behind_the_job_and_read_again() {
+    let mut engine = Engine::default();
+    let Command::Put(mut with) = put("a", &[], &[]) else { panic!() };
+    with.trace = Some(TRACE.into());
+    engine.apply(call(1.0, Command::Put(with))).unwrap();
+    engine.apply(call(1.0, put("b", &[], &[]))).unwrap();
+    let mut lines: Vec<String> = engine
+        .take_changes()
+        .puts
+        .iter()
+        .map(|(key, value)| format!("{} {}", hex(key), hex(value)))
+        .collect();
+    lines.sort();
+    let text = lines.join("\n") + "\n";
+    if std::env::var_os("HAUL_WRITE_FIXTURE").is_some() {
+        std::fs::write(traced(), &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(traced()).unwrap(), text);
+    let mut loader = Loader::default();
+    for line in text.lines() {
+        let (key, value) = line.split_once(' ').unwrap();
+        loader.header(&unhex(key), &unhex(value)).unwrap();
+    }
+    let mut engine = loader.finish();
+    assert_eq!(trace_of(&mut engine, "a"), Some(TRACE.into()));
+    assert_eq!(trace_of(&mut engine, "b"), None);
+    // A put that brings none keeps it.
+    engine.apply(call(2.0, put("a", &[], &[]))).unwrap();
+    assert_eq!(trace_of(&mut engine, "a"), Some(TRACE.into()));
+}
+
+#[test]
+fn a_field_of_a_later_build_is_passed_over_and_a_cut_one_is_damage() {
+    let mut engine = Engine::default();
+    engine.apply(call(1.0, put("a", &[], &[]))).unwrap();
+    let changes = engine.take_changes();
+    let (key, value) = changes.puts.iter().find(|(key, _)| key[0] == b'j').unwrap();
+    let later = [value, &[200, 3, 0, 0, 0, 1, 2, 3][..]].concat();
+    Loader::default().header(key, &later).unwrap();
+    let trace = [&later, &[1, 1, 0, 0, 0, b't'][..]].concat();
+    let mut loader = Loader::default();
+    loader.header(key, &trace).unwrap();
+    assert_eq!(trace_of(&mut loader.finish(), "a"), Some("t".into()));
+    for end in value.len() + 1..later.len() {
+        let error = Loader::default().header(key, &later[..end]).unwrap_err();
+        assert!(matches!(error, RecordError::Damaged { .. }), "{error}");
+    }
 }

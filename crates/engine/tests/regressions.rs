@@ -34,6 +34,7 @@ fn put(jid: &str, queue: &str) -> Put {
         depends: Vec::new(),
         throttles: Vec::new(),
         when: PutWhen::Always,
+        trace: None,
     }
 }
 

@@ -31,6 +31,7 @@ fn engine() -> Engine {
             depends: if n % 11 == 3 { vec![Name::from("j000")] } else { Vec::new() },
             throttles: if n % 13 == 5 { vec!["one".into()] } else { Vec::new() },
             when: PutWhen::Always,
+            trace: None,
         };
         ask(&mut engine, f64::from(n), Command::Put(Box::new(put)));
     }

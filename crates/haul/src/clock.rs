@@ -16,9 +16,23 @@ pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
+/// Sixteen random bytes but for a few bits: an id.
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads entropy")]
+pub(crate) fn random_id() -> [u8; 16] {
+    uuid::Uuid::new_v4().into_bytes()
+}
+
 /// A new jid: 32 hexadecimal digits that sort by time.
 #[expect(clippy::disallowed_methods, reason = "this is the file that reads entropy")]
 pub(crate) fn new_jid() -> Name {
     let mut digits = [0; 32];
     Name::new(uuid::Uuid::now_v7().simple().encode_lower(&mut digits).as_bytes())
+}
+
+/// Random bytes for a secret.
+pub(crate) fn entropy() -> anyhow::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow::anyhow!("the system gives no random bytes: {error}"))?;
+    Ok(bytes)
 }

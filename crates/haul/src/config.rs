@@ -8,12 +8,39 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
 
 use crate::dialect::{DataLimits, ErrorFormat};
+use crate::net::TlsFiles;
 use crate::resp::Limits;
+use crate::trace::Endpoint;
 
 /// A smaller log would be folded into the base at every turn.
 const LOG_BYTES_LEAST: u64 = 64 << 10;
+
+/// Queues that metrics show by name, unless set.
+const METRICS_QUEUES_MAX: usize = 200;
+
+/// What is logged unless set.
+const LOG_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
+
+/// A text that is never shown.
+#[derive(Clone, Default, Deserialize)]
+pub(crate) struct Secret(String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+impl std::str::FromStr for Secret {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Secret(text.to_owned()))
+    }
+}
 
 /// What can be set; none: as the next source says.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -32,12 +59,43 @@ pub(crate) struct Raw {
     /// interval, a power cut may lose what was acknowledged in it [default: always]
     #[arg(long, env = "HAUL_DURABILITY", value_name = "WHEN")]
     pub(crate) durability: Option<String>,
-    /// Listen on an address that is not loopback although there is no authentication
+    /// Listen on an address that is not loopback although there is no token
     #[arg(long, env = "HAUL_ALLOW_PUBLIC", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) allow_public: Option<bool>,
     /// Most connections at once [default: 10000]
     #[arg(long, env = "HAUL_CONNECTIONS_MAX", value_name = "N")]
     pub(crate) connections_max: Option<usize>,
+    /// Most connections of one machine at once [default: 10000]
+    #[arg(long, env = "HAUL_PEER_CONNECTIONS_MAX", value_name = "N")]
+    pub(crate) peer_connections_max: Option<usize>,
+    /// Most HTTP requests of one machine in a second [default: 100000]
+    #[arg(long, env = "HAUL_PEER_REQUESTS_MAX", value_name = "N")]
+    pub(crate) peer_requests_max: Option<usize>,
+    /// Longest request line and headers of an HTTP request in bytes [default: 65536]
+    #[arg(long, env = "HAUL_HEADER_BYTES_MAX", value_name = "BYTES")]
+    pub(crate) header_bytes_max: Option<usize>,
+    /// Longest path and query of an HTTP request in bytes [default: 16384]
+    #[arg(long, env = "HAUL_URL_BYTES_MAX", value_name = "BYTES")]
+    pub(crate) url_bytes_max: Option<usize>,
+    /// Longest document of an HTTP request in bytes [default: 67108864]
+    #[arg(long, env = "HAUL_BODY_BYTES_MAX", value_name = "BYTES")]
+    pub(crate) body_bytes_max: Option<usize>,
+    /// Seconds for the headers of an HTTP request to arrive, and again for its document [default: 60]
+    #[arg(long, env = "HAUL_REQUEST_SECONDS_MAX", value_name = "SECONDS")]
+    pub(crate) request_seconds_max: Option<usize>,
+    /// A site whose pages may use the HTTP side from a browser, such as https://ops.example.com; may be repeated
+    #[arg(long, env = "HAUL_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
+    #[serde(default)]
+    pub(crate) cors_origin: Vec<String>,
+    /// TLS on both ports: the certificate, PEM, with those between it and the authority
+    #[arg(long, env = "HAUL_TLS_CERT", value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's private key, PEM
+    #[arg(long, env = "HAUL_TLS_KEY", value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Clients must have a certificate signed by one of these authorities, PEM
+    #[arg(long, env = "HAUL_TLS_CLIENT_CA", value_name = "FILE")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
     /// Longest name (jid, queue, klass, worker, tag, group, option) in bytes [default: 1024]
     #[arg(long, env = "HAUL_NAME_BYTES_MAX", value_name = "BYTES")]
     pub(crate) name_bytes_max: Option<usize>,
@@ -62,6 +120,18 @@ pub(crate) struct Raw {
     /// Refuse the calls of Blueque's first description that Redis refuses too: LREM without a count, lists for sets
     #[arg(long, env = "HAUL_BLUEQUE_STRICT", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) blueque_strict: Option<bool>,
+    /// Most queues that /metrics shows by name; the rest is summed [default: 200]
+    #[arg(long, env = "HAUL_METRICS_QUEUES_MAX", value_name = "N")]
+    pub(crate) metrics_queues_max: Option<usize>,
+    /// Where to send traces, such as http://127.0.0.1:4318 (OTLP over HTTP) [default: nowhere]
+    #[arg(long, env = "HAUL_OTLP_ENDPOINT", value_name = "URL")]
+    pub(crate) otlp_endpoint: Option<String>,
+    /// Headers for that, such as a token: name=value,name=value; better given as HAUL_OTLP_HEADERS than as a flag
+    #[arg(long, env = "HAUL_OTLP_HEADERS", hide_env_values = true, value_name = "LIST")]
+    pub(crate) otlp_headers: Option<Secret>,
+    /// What is logged: error, warn, info, debug, trace or off; or a filter such as info,fjall=warn [default: info]
+    #[arg(long, env = "HAUL_LOG", value_name = "FILTER")]
+    pub(crate) log_level: Option<String>,
     /// How log lines are written: text or json [default: text]
     #[arg(long, env = "HAUL_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
@@ -91,10 +161,17 @@ pub(crate) struct Config {
     pub(crate) redis: SocketAddr,
     pub(crate) durability: Durability,
     pub(crate) limits: Limits,
+    pub(crate) net: crate::net::Limits,
+    pub(crate) tls: Option<TlsFiles>,
+    /// Listen beyond loopback although there is no token.
+    pub(crate) allow_public: bool,
     pub(crate) log_bytes_max: Option<u64>,
     pub(crate) error_format: ErrorFormat,
     pub(crate) lua_data: bool,
     pub(crate) blueque_strict: bool,
+    pub(crate) metrics_queues_max: usize,
+    pub(crate) otlp: Option<Endpoint>,
+    pub(crate) log_filter: String,
     pub(crate) json_logs: bool,
 }
 
@@ -149,9 +226,80 @@ impl Raw {
         })
     }
 
+    /// The limits of both ports.
+    fn net(&self, file: &Raw) -> anyhow::Result<crate::net::Limits> {
+        let defaults = crate::net::Limits::default();
+        let cors_origins =
+            if self.cors_origin.is_empty() { file.cors_origin.clone() } else { self.cors_origin.clone() };
+        for origin in &cors_origins {
+            let site = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+            if site.is_none_or(|site| site.is_empty() || site.contains(['/', '*'])) {
+                bail!("cors-origin is a scheme and a host such as https://ops.example.com, not {origin}");
+            }
+        }
+        let choose = |name: &str, flag: Option<usize>, file: Option<usize>, default, range| {
+            in_range(name, flag.or(file).unwrap_or(default), range)
+        };
+        Ok(crate::net::Limits {
+            peer_connections_max: choose(
+                "peer-connections-max",
+                self.peer_connections_max,
+                file.peer_connections_max,
+                defaults.peer_connections_max,
+                1..=1_000_000,
+            )?,
+            peer_requests_max: choose(
+                "peer-requests-max",
+                self.peer_requests_max,
+                file.peer_requests_max,
+                defaults.peer_requests_max,
+                1..=10_000_000,
+            )?,
+            header_bytes_max: choose(
+                "header-bytes-max",
+                self.header_bytes_max,
+                file.header_bytes_max,
+                defaults.header_bytes_max,
+                8192..=1 << 20,
+            )?,
+            url_bytes_max: choose(
+                "url-bytes-max",
+                self.url_bytes_max,
+                file.url_bytes_max,
+                defaults.url_bytes_max,
+                64..=65_000,
+            )?,
+            body_bytes_max: choose(
+                "body-bytes-max",
+                self.body_bytes_max,
+                file.body_bytes_max,
+                defaults.body_bytes_max,
+                64..=1 << 30,
+            )?,
+            request_seconds_max: choose(
+                "request-seconds-max",
+                self.request_seconds_max,
+                file.request_seconds_max,
+                defaults.request_seconds_max,
+                1..=3600,
+            )?,
+            cors_origins,
+        })
+    }
+
+    fn tls(&self, file: &Raw) -> anyhow::Result<Option<TlsFiles>> {
+        let path = |flag: &Option<PathBuf>, file: &Option<PathBuf>| flag.clone().or_else(|| file.clone());
+        let client_ca = path(&self.tls_client_ca, &file.tls_client_ca);
+        match (path(&self.tls_cert, &file.tls_cert), path(&self.tls_key, &file.tls_key)) {
+            (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key, client_ca })),
+            (None, None) if client_ca.is_none() => Ok(None),
+            _ => bail!("TLS needs both tls-cert and tls-key"),
+        }
+    }
+
     /// Flags and variables, completed from the file and the defaults, and checked.
     pub(crate) fn resolve(self, file: Raw) -> anyhow::Result<Config> {
-        let limits = self.limits(&file)?;
+        let (limits, net, tls) = (self.limits(&file)?, self.net(&file)?, self.tls(&file)?);
         let redis =
             address("redis", &self.redis.or(file.redis).unwrap_or_else(|| "127.0.0.1:4286".to_owned()))?;
         let http = match self.http.or(file.http).as_deref() {
@@ -159,14 +307,6 @@ impl Raw {
             Some(text) => Some(address("http", text)?),
             None => Some(address("http", "127.0.0.1:4285")?),
         };
-        let allow_public = self.allow_public.or(file.allow_public).unwrap_or(false);
-        for bound in std::iter::once(redis).chain(http) {
-            if !bound.ip().is_loopback() && !allow_public {
-                bail!(
-                    "{bound} can be reached from other machines and there is no authentication: listen on 127.0.0.1, or insist with --allow-public"
-                );
-            }
-        }
         let log_bytes_max = self.log_bytes_max.or(file.log_bytes_max);
         if log_bytes_max.is_some_and(|bytes| bytes < LOG_BYTES_LEAST) {
             bail!("log-bytes-max must be at least {LOG_BYTES_LEAST}");
@@ -175,6 +315,16 @@ impl Raw {
         if !matches!(log_format.as_str(), "text" | "json") {
             bail!("log-format is text or json, not {log_format}");
         }
+        let log_filter = self.log_level.or(file.log_level).map_or_else(|| LOG_FILTER.to_owned(), full_filter);
+        if let Err(error) = EnvFilter::try_new(&log_filter) {
+            bail!("log-level {log_filter} is no level and no filter: {error}");
+        }
+        let headers = self.otlp_headers.or(file.otlp_headers).unwrap_or_default();
+        let otlp = self
+            .otlp_endpoint
+            .or(file.otlp_endpoint)
+            .map(|url| Endpoint::parse(&url, &headers.0))
+            .transpose()?;
         Ok(Config {
             data: self.data.or(file.data).unwrap_or_else(|| PathBuf::from("haul-data")),
             http,
@@ -183,12 +333,37 @@ impl Raw {
                 &self.durability.or(file.durability).unwrap_or_else(|| "always".to_owned()),
             )?,
             limits,
+            net,
+            tls,
+            allow_public: self.allow_public.or(file.allow_public).unwrap_or(false),
             log_bytes_max,
             error_format: self.error_format.or(file.error_format).unwrap_or_default(),
             lua_data: self.lua_data.or(file.lua_data).unwrap_or(false),
             blueque_strict: self.blueque_strict.or(file.blueque_strict).unwrap_or(false),
+            metrics_queues_max: in_range(
+                "metrics-queues-max",
+                self.metrics_queues_max.or(file.metrics_queues_max).unwrap_or(METRICS_QUEUES_MAX),
+                1..=100_000,
+            )?,
+            otlp,
+            log_filter,
             json_logs: log_format == "json",
         })
+    }
+}
+
+/// A bare level is for our own lines; what the store's library says stays out unless it is asked for.
+fn full_filter(text: String) -> String {
+    match text.as_str() {
+        "info" | "debug" | "trace" => format!("{text},fjall=warn,lsm_tree=warn"),
+        _ => text,
+    }
+}
+
+impl Config {
+    /// An address that other machines can reach, if there is one.
+    pub(crate) fn public_address(&self) -> Option<SocketAddr> {
+        std::iter::once(self.redis).chain(self.http).find(|bound| !bound.ip().to_canonical().is_loopback())
     }
 }
 
@@ -238,10 +413,17 @@ mod tests {
     }
 
     #[test]
-    fn a_public_address_needs_to_be_insisted_on() {
-        let raw = |allow| Raw { redis: Some("0.0.0.0:4286".into()), allow_public: allow, ..Raw::default() };
-        assert!(raw(None).resolve(Raw::default()).is_err());
-        assert!(raw(Some(true)).resolve(Raw::default()).is_ok());
+    fn a_public_address_is_recognised() {
+        for (redis, http, is_public) in [
+            ("0.0.0.0:1", "off", true),
+            ("127.0.0.1:1", "[::]:2", true),
+            ("127.0.0.1:1", "[::1]:2", false),
+            ("[::ffff:127.0.0.1]:1", "off", false),
+        ] {
+            let raw = Raw { redis: Some(redis.into()), http: Some(http.into()), ..Raw::default() };
+            let config = raw.resolve(Raw::default()).unwrap();
+            assert_eq!(config.public_address().is_some(), is_public, "{redis} {http}");
+        }
     }
 
     #[test]
@@ -258,7 +440,20 @@ mod tests {
             Raw { subscriber_bytes_max: Some(1023), ..Raw::default() },
             Raw { log_bytes_max: Some(LOG_BYTES_LEAST - 1), ..Raw::default() },
             Raw { redis: Some("nowhere".into()), ..Raw::default() },
+            Raw { peer_connections_max: Some(0), ..Raw::default() },
+            Raw { peer_requests_max: Some(0), ..Raw::default() },
+            Raw { header_bytes_max: Some(8191), ..Raw::default() },
+            Raw { url_bytes_max: Some(65_001), ..Raw::default() },
+            Raw { body_bytes_max: Some(63), ..Raw::default() },
+            Raw { request_seconds_max: Some(0), ..Raw::default() },
+            Raw { cors_origin: vec!["*".into()], ..Raw::default() },
+            Raw { cors_origin: vec!["https://a.example/".into()], ..Raw::default() },
+            Raw { tls_cert: Some("a".into()), ..Raw::default() },
+            Raw { tls_client_ca: Some("a".into()), ..Raw::default() },
             Raw { log_format: Some("xml".into()), ..Raw::default() },
+            Raw { log_level: Some("info,=".into()), ..Raw::default() },
+            Raw { metrics_queues_max: Some(0), ..Raw::default() },
+            Raw { otlp_endpoint: Some("https://collector".into()), ..Raw::default() },
         ] {
             assert!(raw.resolve(Raw::default()).is_err());
         }

@@ -71,7 +71,8 @@ pub fn session(input: &[u8]) {
     use haul_client::resp::{Args, Limits, Parse, parse_request};
 
     let Some(server) = server() else { return };
-    let (mut session, mut bench) = (crate::resp::Session::new(1), Bench::default());
+    let (mut session, mut bench) =
+        (crate::resp::Session::new(1, crate::net::Remote::none(), server), Bench::default());
     let (mut rest, limits, mut args) = (input, Limits::default(), Args::new());
     while let Ok(Parse::Complete { consumed }) = parse_request(rest, &limits, &mut args) {
         let list: Vec<&[u8]> = args.iter(rest).collect();
@@ -89,7 +90,8 @@ pub fn session(input: &[u8]) {
 /// What a session asks about: limits and scripts. Its shard is never called.
 #[cfg(feature = "fuzzing")]
 fn server() -> Option<&'static crate::resp::Server> {
-    use crate::resp::{Hub, Server};
+    use crate::outlets::Outlets;
+    use crate::resp::Server;
     use crate::shard::{self, Core, Settings};
     use haul_store::{MemoryDisk, Store};
 
@@ -97,11 +99,16 @@ fn server() -> Option<&'static crate::resp::Server> {
     let make = || {
         let config = crate::config::Raw::default().resolve(crate::config::Raw::default()).ok()?;
         let open = || Box::new(MemoryDisk::new().open()) as Box<dyn Store>;
-        let hub = Hub::new(config.limits.subscriber_bytes_max);
+        let outlets = Outlets::new(config.limits.subscriber_bytes_max);
         let core = Core::load(open()).ok()?;
         let started =
-            shard::start(core, Box::new(move || Ok(open())), Settings::default(), Box::new(hub.clone()));
-        Some(Server::new(&config, started.ok()?.0, hub, 0))
+            shard::start(core, Box::new(move || Ok(open())), Settings::default(), Box::new(outlets.clone()));
+        let guard = crate::resp::Guard {
+            gate: std::sync::Arc::new(crate::auth::Gate::open(std::path::Path::new("/nowhere")).ok()?),
+            audit: crate::auth::Audit::none(),
+            tls: None,
+        };
+        Some(Server::new(&config, started.ok()?.0, outlets, 0, guard))
     };
     SERVER.get_or_init(make).as_ref()
 }

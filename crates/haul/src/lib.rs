@@ -1,9 +1,12 @@
 //! Haul: a durable job queue that speaks the Redis protocol.
 //!
-//! A map: `dialect` translates, `shard` decides and commits, `resp` talks to sockets, `cli` to people, `bench` loads a
+//! A map: `dialect` translates, `shard` decides and commits, `resp` and `http` talk to clients over what `net` lets in,
+//! `auth` says who may do what, `cli` to people, `bench` loads a
 //! server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
 
+mod auth;
 mod bench;
+mod bus;
 mod cli;
 mod clock;
 mod config;
@@ -12,10 +15,13 @@ mod doctor;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod http;
+mod net;
+mod outlets;
 mod resp;
 #[cfg(test)]
 mod script_tests;
 mod serve;
 mod shard;
+mod trace;
 
 pub use cli::main;

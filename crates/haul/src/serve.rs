@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use haul_store::{DiskOptions, DiskStore, Store};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::auth::{Audit, Gate};
 use crate::clock;
 use crate::config::{Config, Durability};
-use crate::resp::{Hub, Listener, Server};
+use crate::net::{Tls, accept};
+use crate::outlets::Outlets;
+use crate::resp::{Guard, Redis, Server};
 use crate::shard::{self, Core, OpenStore, Settings};
+use crate::trace::Tracer;
 
 /// The store's options that these settings call for.
 pub(crate) fn disk_options(config: &Config) -> DiskOptions {
@@ -59,33 +64,43 @@ fn reserve_descriptors(limits: &mut crate::resp::Limits) {
 /// Serves until a signal says stop.
 pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     reserve_descriptors(&mut config.limits);
+    let gate = open_gate(&config)?;
+    let tls = config.tls.clone().map(Tls::new).transpose()?.map(Arc::new);
     let began = clock::instant();
     let (core, open) = load(&config).await?;
     let (jobs, took) = (core.engine().jobs(), began.elapsed());
-    let redis = Listener::bind(config.redis)
+    let redis = TcpListener::bind(config.redis)
         .await
         .with_context(|| format!("{} is taken; choose another address with --redis", config.redis))?;
     let http = bind_http(&config).await?;
-    let hub = Hub::new(config.limits.subscriber_bytes_max);
-    let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(hub.clone()))?;
-    let server = Arc::new(Server::new(&config, shard.clone(), hub, redis.address()?.port()));
+    let tracer = config.otlp.clone().map(Tracer::start).unwrap_or_default();
+    let outlets = Outlets::new(config.limits.subscriber_bytes_max).traced(tracer.clone());
+    let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(outlets.clone()))?;
+    let (audit, audit_thread) = Audit::start(&config.data).context("the audit log cannot be started")?;
+    let guard = Guard { gate: gate.clone(), audit, tls: tls.clone() };
+    let server = Arc::new(Server::new(&config, shard.clone(), outlets, redis.local_addr()?.port(), guard));
     let http_address = match &http {
         Some(listener) => listener.local_addr()?.to_string(),
         None => "off".to_owned(),
     };
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        redis = %redis.address()?,
+        redis = %redis.local_addr()?,
         http = %http_address,
         data = %server.data_path,
         durability = %config.durability,
+        tokens = gate.is_required(),
+        tls = tls.is_some(),
         jobs,
         loaded_in = ?took,
         "haul is ready"
     );
     let (stop, stopped) = watch::channel(false);
+    let redis_side = Redis::start(server.clone()).context("no thread for connections could be started")?;
+    tokio::spawn(gate.watch());
+    tls.map(|tls| tokio::spawn(tls.watch()));
     let http = http.map(|http| tokio::spawn(crate::http::serve(http, server.clone(), stopped.clone())));
-    let accepting = tokio::spawn(crate::resp::serve(redis, server.clone(), stopped));
+    let accepting = tokio::spawn(accept(redis, server.clone(), redis_side, stopped));
     wait_for_signal(&thread).await?;
     tracing::info!("stopping: what has arrived is finished, the data is closed");
     server.begin_stop();
@@ -99,8 +114,26 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
         Ok(result) => result.context("the data could not be closed cleanly; nothing acknowledged is lost")?,
         Err(_) => anyhow::bail!("the shard's thread ended unexpectedly"),
     }
+    server.audit.stop();
+    let _ = tokio::task::spawn_blocking(move || audit_thread.join()).await;
+    tracer.finish().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The tokens; an address that others can reach needs at least one, or to be insisted on.
+fn open_gate(config: &Config) -> anyhow::Result<Arc<Gate>> {
+    let gate = Gate::open(&config.data)?;
+    let public = config.public_address().filter(|_| !config.allow_public);
+    if let Some(bound) = public
+        && !gate.is_required()
+    {
+        anyhow::bail!(
+            "{bound} can be reached from other machines and there is no token: make one with `haul token add NAME --role admin --data {}`, listen on 127.0.0.1, or insist with --allow-public",
+            config.data.display()
+        );
+    }
+    Ok(Arc::new(gate.closed_without_tokens(public.is_some())))
 }
 
 /// Opens the store and loads the engine from it.
@@ -115,9 +148,9 @@ async fn load(config: &Config) -> anyhow::Result<(Core, OpenStore)> {
     core.await?.with_context(|| format!("the data in {} could not be opened", config.data.display()))
 }
 
-async fn bind_http(config: &Config) -> anyhow::Result<Option<tokio::net::TcpListener>> {
+async fn bind_http(config: &Config) -> anyhow::Result<Option<TcpListener>> {
     let Some(address) = config.http else { return Ok(None) };
-    let bound = tokio::net::TcpListener::bind(address).await;
+    let bound = TcpListener::bind(address).await;
     bound
         .map(Some)
         .with_context(|| format!("{address} is taken; choose another address with --http, or --http off"))

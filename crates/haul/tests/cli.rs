@@ -560,7 +560,10 @@ fn tenants_are_kept_apart() {
     shell.run("job mine").refuses(1, &["NOJOB"]);
     shell.run("job mine --tenant 3").says(&["mine"]);
     shell.run("--tenant 99 queues").refuses(1, &["DB index", "from 0 to 15"]);
-    shell.run("--tenant acme queues").exits(2);
+    shell.run("--tenant acme put mail k --jid named").exits(0);
+    shell.run("--tenant acme job named").says(&["named"]);
+    shell.run("job named").refuses(1, &["NOJOB"]);
+    shell.run("--tenant a/b queues").refuses(1, &["a tenant has"]);
 }
 
 #[test]

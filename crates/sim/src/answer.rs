@@ -153,7 +153,7 @@ fn seen_reply(reply: Reply, fetch: Fetch<'_>) -> Answer {
         Reply::Key(view) => seen_key(view, fetch),
         Reply::Keyspace(answer) => Answer::Keyspace(answer),
         // A search has tests of its own against a look at every job.
-        Reply::Versions(_) | Reply::Found { .. } => Answer::Unchecked,
+        Reply::Versions(_) | Reply::Overview(_) | Reply::Found { .. } => Answer::Unchecked,
         Reply::Totals(totals) => Answer::Totals(totals.jobs),
     }
 }

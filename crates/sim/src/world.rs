@@ -135,7 +135,13 @@ impl World {
 
     /// One command on the engine and on the model, its answer and its events compared.
     fn compare(&mut self, call: &Call) -> Result<crate::Answer, String> {
+        // The twin has no listener: that somebody listens must change nothing.
+        self.engine.listen(true);
         let outcome = self.engine.apply(call.clone());
+        let notices = self.engine.take_notices();
+        if outcome.is_err() && !notices.is_empty() {
+            return Err(format!("a refused command tells {notices:?}"));
+        }
         let events = self.engine.take_events();
         let bodies = self.store.bodies();
         let fetch = |id: haul_engine::BodyId| -> Option<Bytes> {

@@ -4,6 +4,7 @@
 //! and safe to repeat, it is sent again; otherwise its caller is told that the outcome is unknown.
 
 use super::options::Target;
+use super::stream::Stream;
 use super::wire::{Incoming, Wire};
 use crate::backoff::Backoff;
 use crate::command::{Command, Repeat};
@@ -11,7 +12,7 @@ use crate::error::Error;
 use crate::resp::Frame;
 use bytes::BytesMut;
 use std::collections::VecDeque;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -125,13 +126,30 @@ impl Link {
     }
 
     async fn serve(&mut self, wire: Wire) -> Ended {
-        let Wire { mut stream, mut incoming } = wire;
-        let (mut reader, mut writer) = stream.split();
+        let Wire { stream, incoming } = wire;
+        match stream {
+            Stream::Plain(mut stream) => {
+                let (reader, writer) = stream.split();
+                self.exchange(reader, writer, incoming).await
+            }
+            Stream::Tls(stream) => {
+                let (reader, writer) = tokio::io::split(stream);
+                self.exchange(reader, writer, incoming).await
+            }
+        }
+    }
+
+    async fn exchange(
+        &mut self,
+        mut reader: impl AsyncRead + Unpin,
+        mut writer: impl AsyncWrite + Unpin,
+        mut incoming: Incoming,
+    ) -> Ended {
         // How long the server may stay silent while it owes an answer.
         let patience = self.target.options.request_timeout;
         let mut flight = Flight::new();
         let mut batch = Vec::new();
-        let mut open = true;
+        let (mut open, mut is_flushed) = (true, true);
         loop {
             flight.load(&mut self.waiting);
             if !open && flight.sent.is_empty() && self.waiting.is_empty() {
@@ -144,10 +162,14 @@ impl Link {
                         break;
                     }
                 }
-                written = writer.write_buf(&mut flight.output), if !flight.output.is_empty() => match written {
-                    Ok(0) | Err(_) => break,
-                    Ok(bytes) => flight.written += bytes as u64,
-                },
+                pushed = push(&mut writer, &mut flight.output), if !is_flushed || !flight.output.is_empty() => {
+                    match pushed {
+                        Ok(Pushed::Bytes(0)) | Err(_) => break,
+                        Ok(Pushed::Bytes(bytes)) => flight.written += bytes as u64,
+                        Ok(Pushed::Flushed) => {}
+                    }
+                    is_flushed = matches!(pushed, Ok(Pushed::Flushed));
+                }
                 count = self.receiver.recv_many(&mut batch, BATCH_MAX), if open && self.waiting.is_empty() => {
                     open = count > 0;
                     self.waiting.extend(batch.drain(..));
@@ -175,6 +197,19 @@ impl Link {
             }
         }
     }
+}
+
+enum Pushed {
+    Bytes(usize),
+    Flushed,
+}
+
+/// Writes some of what there is, or sees to it that all that was written leaves. May be cancelled.
+async fn push(writer: &mut (impl AsyncWrite + Unpin), output: &mut BytesMut) -> std::io::Result<Pushed> {
+    if output.is_empty() {
+        return writer.flush().await.map(|()| Pushed::Flushed);
+    }
+    writer.write_buf(output).await.map(Pushed::Bytes)
 }
 
 impl Flight {

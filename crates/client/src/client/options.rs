@@ -1,5 +1,6 @@
 //! Where the server is and how patient to be with it.
 
+use super::tls::{Connector, Tls};
 use crate::error::Error;
 use crate::resp::Limits;
 use std::fmt;
@@ -17,6 +18,8 @@ pub struct Options {
     pub database: Option<String>,
     /// The token, sent with `AUTH`.
     pub token: Option<String>,
+    /// Talk TLS. Without it a token can be read by whoever is on the way to the server.
+    pub tls: Option<Tls>,
     /// How long one attempt to connect may take, greeting included.
     pub connect_timeout: Duration,
     /// How long a call may take, reconnecting included. A waiting pop may take this long beyond its wait.
@@ -34,6 +37,7 @@ impl Default for Options {
         Self {
             database: None,
             token: None,
+            tls: None,
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(30),
             backoff_min: Duration::from_millis(50),
@@ -50,6 +54,7 @@ impl fmt::Debug for Options {
             .debug_struct("Options")
             .field("database", &self.database)
             .field("token", &self.token.as_ref().map(|_| "…"))
+            .field("tls", &self.tls)
             .field("connect_timeout", &self.connect_timeout)
             .field("request_timeout", &self.request_timeout)
             .finish_non_exhaustive()
@@ -62,15 +67,20 @@ pub(crate) struct Target {
     /// `host:port`, resolved anew for each connection.
     pub(crate) address: String,
     pub(crate) options: Options,
+    pub(crate) tls: Option<Connector>,
 }
 
 impl Target {
-    /// Reads `host`, `host:port`, or `haul://[token@]host[:port][/database]` (`redis://` is the same). What the options
-    /// name goes before what the address names.
+    /// Reads `host`, `host:port`, or `haul://[token@]host[:port][/database]` (`redis://` is the same, `hauls://` and
+    /// `rediss://` are with TLS). What the options name goes before what the address names.
     pub(crate) fn new(address: &str, mut options: Options) -> Result<Self, Error> {
         let rest = match address.split_once("://") {
             None => address,
             Some(("haul" | "redis", rest)) => rest,
+            Some(("hauls" | "rediss", rest)) => {
+                options.tls.get_or_insert_default();
+                rest
+            }
             Some((scheme, _)) => return Err(Error::Address(format!("unknown scheme {scheme}"))),
         };
         let (rest, database) = rest.split_once('/').unwrap_or((rest, ""));
@@ -84,7 +94,9 @@ impl Target {
         options.backoff_max = options.backoff_max.min(TIMEOUT_MAX);
         options.token = options.token.or(percent_decoded(token)?);
         options.database = options.database.or(percent_decoded(database)?);
-        Ok(Self { address: with_port(host)?, options })
+        let address = with_port(host)?;
+        let tls = options.tls.as_ref().map(|tls| Connector::new(tls, &address)).transpose()?;
+        Ok(Self { address, options, tls })
     }
 }
 

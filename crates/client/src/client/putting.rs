@@ -23,6 +23,7 @@ pub struct Put {
     depends: Vec<String>,
     throttles: Vec<String>,
     nx: bool,
+    trace: Option<String>,
 }
 
 impl Put {
@@ -40,6 +41,7 @@ impl Put {
             depends: Vec::new(),
             throttles: Vec::new(),
             nx: false,
+            trace: None,
         }
     }
 
@@ -99,6 +101,13 @@ impl Put {
         self
     }
 
+    /// Carries a W3C trace context (`traceparent`) to whoever runs it: [`crate::Job::trace`].
+    #[must_use]
+    pub fn trace(mut self, traceparent: impl Into<String>) -> Self {
+        self.trace = Some(traceparent.into());
+        self
+    }
+
     fn command(&self) -> Result<Command, Error> {
         let data = self.data.as_ref().map_err(Clone::clone)?;
         let command = CommandBuilder::new("HAUL.PUT").arg(&self.queue).arg(&self.klass).arg(data.text());
@@ -111,6 +120,7 @@ impl Put {
             .each("DEPENDS", &self.depends)
             .each("THROTTLE", &self.throttles)
             .flag("NX", self.nx)
+            .option("TRACE", self.trace.as_ref())
             // Put again, a job another worker has meanwhile taken would be taken away from it.
             .finish(Repeat::Unsafe))
     }
@@ -129,6 +139,7 @@ impl Put {
             depends: &self.depends,
             throttles: &self.throttles,
             nx: self.nx,
+            trace: self.trace.as_deref(),
         };
         serde_json::to_string(&body).map_err(|error| Error::Encode(error.to_string()))
     }
@@ -155,6 +166,8 @@ struct PutJson<'a> {
     throttles: &'a [String],
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     nx: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'a str>,
 }
 
 /// A job to be moved to a queue; what is not named stays.
@@ -363,6 +376,7 @@ mod tests {
             .depends("d")
             .throttle("h")
             .nx()
+            .trace("00-a-b-01")
     }
 
     #[test]
@@ -370,7 +384,7 @@ mod tests {
         assert_eq!(words(&Put::new("q", "k", &()).command().unwrap()), "HAUL.PUT q k null");
         assert_eq!(
             words(&full().command().unwrap()),
-            r#"HAUL.PUT q k {"a":1} JID j PRIORITY -2 DELAY 0.5 RETRIES 3 TAG t TAG u DEPENDS d THROTTLE h NX"#
+            r#"HAUL.PUT q k {"a":1} JID j PRIORITY -2 DELAY 0.5 RETRIES 3 TAG t TAG u DEPENDS d THROTTLE h NX TRACE 00-a-b-01"#
         );
     }
 
@@ -379,7 +393,8 @@ mod tests {
         assert_eq!(Put::new("q", "k", "x").json().unwrap(), r#"{"queue":"q","klass":"k","data":"x"}"#);
         let object: Value = serde_json::from_str(&full().json().unwrap()).unwrap();
         let expected = json!({"queue": "q", "klass": "k", "data": {"a": 1}, "jid": "j", "priority": -2, "delay": 0.5,
-            "retries": 3, "tags": ["t", "u"], "depends": ["d"], "throttles": ["h"], "nx": true});
+            "retries": 3, "tags": ["t", "u"], "depends": ["d"], "throttles": ["h"], "nx": true,
+            "trace": "00-a-b-01"});
         assert_eq!(object, expected);
     }
 

@@ -1,12 +1,12 @@
 //! One connection: greeted, then frames out and frames in. No reconnecting, no sharing.
 
 use super::options::Target;
+use super::stream::Stream;
 use crate::command::{Command, CommandBuilder, Repeat};
 use crate::error::Error;
 use crate::resp::{Decoder, Frame, Limits};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Room made before reading.
@@ -15,7 +15,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// A connection that has said who it is.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) incoming: Incoming,
 }
 
@@ -46,8 +46,7 @@ impl Incoming {
 impl Wire {
     pub(crate) async fn connect(target: &Target) -> Result<Self, Error> {
         let attempt = async {
-            let stream = TcpStream::connect(&target.address).await?;
-            stream.set_nodelay(true)?;
+            let stream = Stream::connect(target).await?;
             let incoming = Incoming {
                 buf: BytesMut::new(),
                 decoder: Decoder::new(),
@@ -79,7 +78,8 @@ impl Wire {
     pub(crate) async fn send(&mut self, command: &Command) -> Result<(), Error> {
         let mut out = BytesMut::new();
         command.write(&mut out);
-        self.stream.write_all(&out).await.map_err(|_| Error::Disconnected)
+        self.stream.write_all(&out).await.map_err(|_| Error::Disconnected)?;
+        self.stream.flush().await.map_err(|_| Error::Disconnected)
     }
 
     /// The next frame. May be cancelled and called again.
@@ -97,10 +97,7 @@ impl Wire {
     }
 
     /// Whether the other end is still there, as far as can be told without sending.
-    pub(crate) fn looks_alive(&self) -> bool {
-        let mut byte = [0];
-        let nothing_arrived = self.stream.try_read(&mut byte);
-        self.incoming.buf.is_empty()
-            && nothing_arrived.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    pub(crate) fn looks_alive(&mut self) -> bool {
+        self.incoming.buf.is_empty() && self.stream.is_quiet()
     }
 }

@@ -5,7 +5,7 @@ use hashbrown::HashSet;
 use super::Answer;
 use crate::job::State;
 use crate::tenant::{Cx, Tenant};
-use crate::{Event, Name, Refusal, Reply, TrackedEvent};
+use crate::{Event, Kind, Name, Refusal, Reply, TrackedEvent};
 
 impl Tenant {
     pub(super) fn cancel(&mut self, cx: &mut Cx<'_>, jids: &[Name]) -> Answer {
@@ -32,6 +32,7 @@ impl Tenant {
         }
         let (queue, worker) = (Some(job.queue.clone()), Some(job.worker.clone()));
         cx.emit(Event::Canceled { jid: jid.clone(), queue, worker });
+        cx.tell_now(Kind::Canceled, job);
         self.indexes.uncount_failed(job);
         let waiters = match self.jobs.get(jid) {
             Some(job) => self.throttles_of(job),

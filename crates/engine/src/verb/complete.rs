@@ -4,7 +4,7 @@ use super::pop::clear_failure;
 use super::{Answer, Claim, held};
 use crate::job::{Job, Place, State, What};
 use crate::tenant::{Cx, Tenant};
-use crate::{Complete, Event, Name, Next, Refusal, Reply, TrackedEvent};
+use crate::{Complete, Event, Kind, Name, Next, Refusal, Reply, TrackedEvent};
 
 impl Tenant {
     pub(super) fn complete(&mut self, cx: &mut Cx<'_>, complete: Complete) -> Answer {
@@ -13,6 +13,7 @@ impl Tenant {
         if queue.is_some_and(|queue| queue != job.queue) {
             return Err(Refusal::WrongQueue { jid, queue: job.queue.clone() });
         }
+        let sight = cx.sight(job);
         self.indexes.note(cx, job, cx.now, What::Done);
         Tenant::set_data(cx, job, data);
         if let Some(old) = job.more.as_deref_mut().and_then(|more| more.result.take()) {
@@ -37,8 +38,15 @@ impl Tenant {
             None => Vec::new(),
         };
         let state = match next {
-            Some(next) => self.advance(cx, &jid, &next),
-            None => self.finish(cx, &jid),
+            Some(next) => {
+                let state = self.advance(cx, &jid, &next);
+                cx.tell(sight, Kind::Advanced, state, Some(next.queue));
+                state
+            }
+            None => {
+                cx.tell(sight, Kind::Completed, State::Complete, None);
+                self.finish(cx, &jid)
+            }
         };
         self.admit_all(cx, &waiters);
         Ok(Reply::State(state))
@@ -104,14 +112,21 @@ impl Tenant {
         let oldest = cx.now - self.indexes.config.jobs_history();
         let aged = crate::score::up_to(&self.indexes.completed, 0.0, oldest, usize::MAX);
         for (_, jid) in aged {
-            self.delete(cx, &jid);
+            self.purge_one(cx, &jid);
         }
         let excess = self.indexes.completed.len().saturating_sub(self.indexes.config.jobs_history_count());
         let excess: Vec<Name> =
             self.indexes.completed.iter().take(excess).map(|(_, jid)| jid.clone()).collect();
         for jid in excess {
-            self.delete(cx, &jid);
+            self.purge_one(cx, &jid);
         }
+    }
+
+    fn purge_one(&mut self, cx: &mut Cx<'_>, jid: &Name) {
+        if let Some(job) = self.jobs.get(jid) {
+            cx.tell_now(Kind::Purged, job);
+        }
+        self.delete(cx, jid);
     }
 }
 

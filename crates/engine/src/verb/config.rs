@@ -2,7 +2,7 @@
 
 use crate::record::Key;
 use crate::tenant::{Cx, Tenant};
-use crate::{Event, Name, Reply};
+use crate::{Event, Kind, Name, Reply};
 
 impl Tenant {
     pub(super) fn config_all(&self) -> Reply {
@@ -12,6 +12,7 @@ impl Tenant {
 
     pub(super) fn config_set(&mut self, cx: &mut Cx<'_>, option: Name, value: Name) -> Reply {
         cx.emit(Event::ConfigSet { option: option.clone(), value: value.clone() });
+        cx.tell_of(Kind::ConfigSet, None, Some(&option));
         self.indexes.dirty.insert(Key::Option(option.clone()));
         self.indexes.config.options.insert(option, value);
         self.touch_all(cx);
@@ -20,6 +21,7 @@ impl Tenant {
 
     pub(super) fn config_unset(&mut self, cx: &mut Cx<'_>, option: Name) -> Reply {
         cx.emit(Event::ConfigUnset { option: option.clone() });
+        cx.tell_of(Kind::ConfigUnset, None, Some(&option));
         self.indexes.config.options.remove(&option);
         self.indexes.dirty.insert(Key::Option(option));
         self.touch_all(cx);

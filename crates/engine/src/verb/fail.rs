@@ -4,7 +4,7 @@ use super::pop::set_failure;
 use super::{Answer, Claim, held, job_mut};
 use crate::job::{State, What};
 use crate::tenant::{Cx, Tenant};
-use crate::{Event, Fail, Failure, Refusal, Reply, TrackedEvent};
+use crate::{Event, Fail, Failure, Kind, Refusal, Reply, TrackedEvent};
 
 impl Tenant {
     pub(super) fn fail(&mut self, cx: &mut Cx<'_>, fail: Fail) -> Answer {
@@ -29,6 +29,8 @@ impl Tenant {
         cx.emit(event);
         self.indexes.emit_tracked(cx, TrackedEvent::Failed, &jid);
         let group = self.indexes.names.shared(group.bytes());
+        let sight = cx.sight(job);
+        cx.tell(sight, Kind::Failed, State::Failed, Some(group.clone()));
         let worker = self.indexes.names.shared(worker.bytes());
         self.indexes.uncount_failed(job);
         self.indexes.unhold(job);

@@ -6,7 +6,7 @@ use crate::score::{Index, Score, count_between};
 use crate::stats::day_of;
 use crate::task::LOCK_ENDLESS;
 use crate::tenant::{Cx, Tenant};
-use crate::{JobList, Jobs, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
+use crate::{JobList, Jobs, Kind, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
 
 /// Lock ends later than this many seconds from now are not counted among a worker's jobs.
 const WORKER_JOBS_HORIZON: f64 = 8_640_000.0;
@@ -19,6 +19,7 @@ impl Tenant {
             }
             self.indexes.queue(&name).paused = paused;
             cx.round.touch_queue(&name);
+            cx.tell_of(if paused { Kind::Paused } else { Kind::Unpaused }, Some(&name), None);
             self.indexes.dirty.insert(Key::Queue(name));
         }
         Reply::Done

@@ -7,6 +7,7 @@ mod depends;
 mod fail;
 mod heartbeat;
 mod list;
+mod overview;
 mod pop;
 mod put;
 mod recur;
@@ -24,7 +25,7 @@ use crate::job::{Job, State};
 use crate::jobs::Jobs;
 use crate::record::Key;
 use crate::tenant::{Cx, Tenant};
-use crate::{Command, Name, Refusal, Reply, What};
+use crate::{Command, Kind, Name, Refusal, Reply, What};
 
 /// What every verb answers.
 pub(crate) type Answer = Result<Reply, Refusal>;
@@ -70,7 +71,7 @@ impl Tenant {
             Command::Untrack { jid } => Ok(self.untrack(cx, &jid)),
             Command::Tracked => Ok(self.tracked()),
             Command::Recur(recur) => Ok(self.recur(cx, *recur)),
-            Command::Unrecur { jid } => Ok(self.unrecur(&jid)),
+            Command::Unrecur { jid } => Ok(self.unrecur(cx, &jid)),
             Command::RecurGet { jid } => {
                 Ok(Reply::Recur(self.indexes.recurs.get(&jid).cloned().map(Box::new)))
             }
@@ -115,6 +116,7 @@ impl Tenant {
             Command::Failed { group, range } => self.failed(&group, range),
             Command::Search(search) => self.search(cx, &search),
             Command::Totals => self.totals(cx),
+            Command::Overview { queues_max } => self.overview(cx, queues_max),
             _ => Reply::Done,
         }
     }
@@ -131,12 +133,18 @@ impl Tenant {
             self.indexes.leave(cx, job);
             self.indexes.enter(cx, job, crate::job::Place::Work, priority);
         }
+        if let Some(sight) = cx.sight(job) {
+            let text = Name::from(priority.to_string());
+            cx.tell(Some(sight), Kind::Priority, job.state, Some(text));
+        }
         Ok(Reply::Number(priority))
     }
 
     fn log(&mut self, cx: &mut Cx<'_>, jid: &Name, message: Name, data: Option<bytes::Bytes>) -> Answer {
         let job = job_mut(&mut self.jobs, jid)?;
         let data = data.map(|data| cx.keep(data));
+        let sight = cx.sight(job);
+        cx.tell(sight, Kind::Logged, job.state, Some(message.clone()));
         self.indexes.note(cx, job, cx.now, What::Log(Box::new((message, data))));
         Ok(Reply::Done)
     }

@@ -7,7 +7,7 @@ use crate::job::{Flag, Job, Place, State, What};
 use crate::record::Key;
 use crate::score::{Score, up_to};
 use crate::tenant::{Cx, Tenant};
-use crate::{Event, Failure, Grace, Lock, Name, Pop, Recur, Reply, TrackedEvent, throttle};
+use crate::{Event, Failure, Grace, Kind, Lock, Name, Pop, Recur, Reply, TrackedEvent, throttle};
 
 impl Tenant {
     pub(super) fn pop(&mut self, cx: &mut Cx<'_>, pop: &Pop) -> Reply {
@@ -103,7 +103,11 @@ impl Tenant {
                 let Some(job) = self.jobs.get_mut(&jid) else { continue };
                 self.indexes.leave(cx, job);
                 match self.indexes.unavailable(job, cx.clock) {
-                    Some(full) => self.indexes.throttle(cx, job, full),
+                    Some(full) => {
+                        let sight = cx.sight(job);
+                        cx.tell(sight, Kind::Throttled, State::Throttled, Some(full.clone()));
+                        self.indexes.throttle(cx, job, full);
+                    }
                     None => {
                         self.indexes.acquire(job);
                         self.hand_out(cx, &jid, worker, expires);
@@ -119,6 +123,7 @@ impl Tenant {
     fn hand_out(&mut self, cx: &mut Cx<'_>, jid: &Name, worker: &Name, expires: f64) {
         let Some(job) = self.jobs.get_mut(jid) else { return };
         let worker = self.indexes.names.shared(worker.bytes());
+        let since = job.available_since();
         self.indexes.note(cx, job, cx.now, What::Popped(worker.clone()));
         let waited = cx.now - job.time;
         self.indexes.day(&job.queue, cx.now).wait.add(waited);
@@ -131,6 +136,9 @@ impl Tenant {
             _ => self.indexes.enter(cx, job, Place::Locks, expires),
         }
         self.indexes.emit_tracked(cx, TrackedEvent::Popped, jid);
+        if let Some(sight) = cx.sight(job) {
+            cx.tell(Some(Box::new(crate::Notice { since, ..*sight })), Kind::Popped, State::Running, None);
+        }
     }
 
     /// Locks that ran out: their workers are warned, or lose the job. The jobs to hand over, still in the lock index:
@@ -178,6 +186,11 @@ impl Tenant {
         let Some(job) = self.jobs.get_mut(jid) else { return Vec::new() };
         let group = Name::new(&[b"failed-retries-", job.queue.bytes()].concat());
         let message = exhausted_message(popping);
+        // Its run ended with its lock, not now.
+        if let Some(sight) = cx.sight(job) {
+            let sight = Box::new(crate::Notice { since: cx.now, ..*sight });
+            cx.tell(Some(sight), Kind::Failed, State::Failed, Some(group.clone()));
+        }
         let worker = std::mem::replace(&mut job.worker, self.indexes.names.shared(b""));
         self.indexes.release_locks(job);
         self.indexes.note(cx, job, cx.now, What::Exhausted(group.clone()));
@@ -279,6 +292,8 @@ impl Tenant {
         self.indexes.note(cx, &mut job, recur.next, What::Put(recur.queue.clone()));
         self.indexes.retag(cx, &mut job, recur.tags.clone());
         self.indexes.enter_work(cx, &mut job, recur.next);
+        let sight = cx.sight(&job);
+        cx.tell(sight, Kind::Spawned, State::Waiting, Some(recur.jid.clone()));
         self.jobs.insert(job);
         self.admit_all(cx, &waiters);
     }
@@ -325,6 +340,7 @@ impl crate::tenant::Indexes {
         self.note(cx, job, cx.now, What::TimedOut);
         job.flags.set(Flag::Warned, true);
         cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
+        cx.tell_lost(job, job.state, "expired");
         self.relock(cx, job, cx.now + grace);
         *self.day(&job.queue.clone(), cx.now).retries.get_or_insert(0) += 1;
     }

@@ -7,7 +7,7 @@ use super::Answer;
 use crate::history::History;
 use crate::job::{Flag, Flags, Job, Place, State, Tagged, What};
 use crate::tenant::{Cx, Tenant};
-use crate::{Event, Name, Put, PutWhen, Refusal, Reply, Text, TrackedEvent, throttle};
+use crate::{Event, Kind, Name, Put, PutWhen, Refusal, Reply, Text, TrackedEvent, throttle};
 
 impl Tenant {
     pub(super) fn put_one(&mut self, cx: &mut Cx<'_>, put: Put) -> Answer {
@@ -45,6 +45,9 @@ impl Tenant {
         self.place(cx, &jid, put.delay);
         self.indexes.register(&queue, now);
         self.indexes.emit_tracked(cx, TrackedEvent::Put, &jid);
+        if let Some(job) = self.jobs.get(&jid) {
+            cx.tell_now(Kind::Put, job);
+        }
         self.admit_all(cx, &waiters);
         jid
     }
@@ -70,6 +73,9 @@ impl Tenant {
         self.indexes.unhold(job);
         if !job.worker.is_empty() && put.worker.as_ref() != Some(&job.worker) {
             cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
+            if job.state == State::Running {
+                cx.tell_lost(job, job.state, "moved");
+            }
         }
     }
 
@@ -110,6 +116,9 @@ impl Tenant {
             more.throttles = throttles;
         } else if !throttles.is_empty() {
             job.more().throttles = throttles;
+        }
+        if let Some(trace) = fields.trace {
+            job.more().trace = Some(trace);
         }
         let tags =
             fields.tags.unwrap_or_else(|| job.tags().iter().map(|tagged| tagged.tag.clone()).collect());
@@ -158,6 +167,7 @@ struct Fields {
     retries: Option<f64>,
     tags: Option<Vec<Name>>,
     throttles: Vec<Name>,
+    trace: Option<Name>,
 }
 
 impl Put {
@@ -171,6 +181,7 @@ impl Put {
             retries: self.retries,
             tags: self.tags.clone(),
             throttles: self.throttles.clone(),
+            trace: self.trace.clone(),
         }
     }
 }

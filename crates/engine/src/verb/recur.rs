@@ -6,7 +6,7 @@ use super::Answer;
 use crate::record::Key;
 use crate::score::Score;
 use crate::tenant::{Cx, Tenant};
-use crate::{Name, Recur, RecurChange, RecurPut, Refusal, Reply, throttle};
+use crate::{Kind, Name, Recur, RecurChange, RecurPut, Refusal, Reply, throttle};
 
 impl Tenant {
     pub(super) fn recur(&mut self, cx: &mut Cx<'_>, put: RecurPut) -> Reply {
@@ -31,8 +31,12 @@ impl Tenant {
         Reply::Name(put.jid)
     }
 
-    pub(super) fn unrecur(&mut self, jid: &Name) -> Reply {
-        Reply::Bool(self.remove_recur(jid).is_some())
+    pub(super) fn unrecur(&mut self, cx: &mut Cx<'_>, jid: &Name) -> Reply {
+        let ended = self.remove_recur(jid);
+        if let Some(recur) = &ended {
+            cx.tell_recur(Kind::Unrecurred, recur);
+        }
+        Reply::Bool(ended.is_some())
     }
 
     fn remove_recur(&mut self, jid: &Name) -> Option<Recur> {
@@ -48,6 +52,7 @@ impl Tenant {
         self.indexes.queue(&recur.queue.clone()).recurring.insert(entry);
         self.indexes.dirty.insert(Key::Recur(recur.jid.clone()));
         cx.round.touch_queue(&recur.queue);
+        cx.tell_recur(Kind::Recurring, &recur);
         self.indexes.recurs.insert(recur.jid.clone(), recur);
     }
 

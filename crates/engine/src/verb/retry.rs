@@ -4,7 +4,7 @@ use super::pop::{exhausted_message, set_failure};
 use super::{Answer, Claim, held};
 use crate::job::{Flag, Job, Place, State, What};
 use crate::tenant::{Cx, Indexes, Tenant};
-use crate::{Failure, Name, Reply, Retry, TrackedEvent};
+use crate::{Failure, Kind, Name, Reply, Retry, TrackedEvent};
 
 impl Tenant {
     pub(super) fn retry(&mut self, cx: &mut Cx<'_>, retry: Retry) -> Answer {
@@ -14,6 +14,8 @@ impl Tenant {
             Some(queue) => self.indexes.names.shared(queue.bytes()),
             None => job.queue.clone(),
         };
+        let sight = cx.sight(job);
+        let group = retry.group.clone();
         job.remaining -= 1.0;
         job.flags.set(Flag::Warned, false);
         self.indexes.unhold(job);
@@ -22,8 +24,11 @@ impl Tenant {
         let old_queue = job.queue.clone();
         if job.remaining < 0.0 {
             self.indexes.exhaust(cx, job, retry, &queue);
+            let group = job.failure().map(|failure| failure.group.clone());
+            cx.tell(sight, Kind::Failed, job.state, group);
         } else {
             self.indexes.give_back(cx, job, retry, &queue);
+            cx.tell(sight, Kind::Retried, job.state, group);
         }
         let remaining = job.remaining;
         let mut waiters = job.more.as_deref().map_or_else(Vec::new, |more| more.throttles.clone());

@@ -5,7 +5,7 @@ use hashbrown::{HashMap, HashSet};
 use super::{Answer, job_mut};
 use crate::job::Tagged;
 use crate::tenant::{Cx, Tenant};
-use crate::{Name, RankWindow, Reply};
+use crate::{Kind, Name, RankWindow, Reply};
 
 /// Each tag with when its first use on the job was indexed. A map, because a job may be given tags without number.
 fn first_uses(tags: &[Tagged]) -> HashMap<Name, Option<f64>> {
@@ -31,6 +31,7 @@ impl Tenant {
             again.for_each(|tagged| tagged.at = Some(cx.now));
         }
         self.indexes.mark(job);
+        cx.tell_tags(Kind::Tagged, job, tags);
         Ok(Reply::Names(job.tags().iter().map(|tagged| tagged.tag.clone()).collect()))
     }
 
@@ -46,6 +47,7 @@ impl Tenant {
             more.tags.retain(|tagged| !given.contains(&tagged.tag));
         }
         self.indexes.mark(job);
+        cx.tell_tags(Kind::Untagged, job, tags);
         Ok(Reply::Names(job.tags().iter().map(|tagged| tagged.tag.clone()).collect()))
     }
 

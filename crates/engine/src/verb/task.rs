@@ -12,7 +12,7 @@ use crate::job::{Job, Place, State};
 use crate::record::Key;
 use crate::task::{Field, KLASS, Role, Task, TaskCommand};
 use crate::tenant::{Cx, Tenant};
-use crate::{Event, KeyAnswer, KeyCommand, KeyType, Name, Refusal, Reply, Text};
+use crate::{Event, KeyAnswer, KeyCommand, KeyType, Kind, Name, Refusal, Reply, Text};
 
 /// A queue's name in a hash that is longer is not taken for one.
 const QUEUE_BYTES_MAX: usize = 1024;
@@ -220,6 +220,7 @@ impl Tenant {
         if !matches!(job.place, Place::Completed | Place::Draft) {
             let (queue, worker) = (Some(job.queue.clone()), Some(job.worker.clone()));
             cx.emit(Event::Canceled { jid: jid.clone(), queue, worker });
+            cx.tell_now(Kind::Canceled, job);
         }
         self.indexes.uncount_failed(job);
         let waiters = self.throttles_of(job);

@@ -49,6 +49,7 @@ impl Tenant {
             depends: Vec::new(),
             throttles: Vec::new(),
             when: PutWhen::Always,
+            trace: None,
         };
         self.put(cx, put);
     }

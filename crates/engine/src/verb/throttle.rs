@@ -102,6 +102,7 @@ impl Tenant {
             // Left in the throttled index with nothing to wake it, the job would wait for ever: it goes to work.
             self.indexes.leave(cx, job);
             self.indexes.enter_work(cx, job, cx.now);
+            cx.tell_now(crate::Kind::Ready, job);
         }
     }
 }

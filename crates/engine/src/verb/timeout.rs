@@ -30,6 +30,7 @@ impl Tenant {
         job.state = State::Stalled;
         job.expires = 0.0;
         cx.emit(Event::LockLost { jid: jid.clone(), worker: job.worker.clone() });
+        cx.tell_lost(job, State::Stalled, "released");
         if cx.rules.timeout_clears_worker {
             job.worker = self.indexes.names.shared(b"");
         }

@@ -3,11 +3,13 @@
 use super::{Answer, job_mut};
 use crate::record::Key;
 use crate::tenant::{Cx, Tenant};
-use crate::{Event, Name, Reply};
+use crate::{Event, Kind, Name, Reply};
 
 impl Tenant {
     pub(super) fn track(&mut self, cx: &mut Cx<'_>, jid: &Name) -> Answer {
-        let jid = job_mut(&mut self.jobs, jid)?.jid.clone();
+        let job = job_mut(&mut self.jobs, jid)?;
+        cx.tell_now(Kind::Tracked, job);
+        let jid = job.jid.clone();
         cx.emit(Event::Track { jid: jid.clone() });
         self.indexes.dirty.insert(Key::Tracked(jid.clone()));
         Ok(Reply::Bool(self.indexes.tracked.insert(jid, cx.now).is_none()))
@@ -16,6 +18,9 @@ impl Tenant {
     /// Also of a job that is gone.
     pub(super) fn untrack(&mut self, cx: &mut Cx<'_>, jid: &Name) -> Reply {
         cx.emit(Event::Untrack { jid: jid.clone() });
+        if let Some(job) = self.jobs.get(jid) {
+            cx.tell_now(Kind::Untracked, job);
+        }
         self.indexes.dirty.insert(Key::Tracked(jid.clone()));
         Reply::Bool(self.indexes.tracked.remove(jid).is_some())
     }

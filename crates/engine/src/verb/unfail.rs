@@ -2,7 +2,7 @@
 
 use crate::job::{State, What};
 use crate::tenant::{Cx, Tenant};
-use crate::{Name, Reply};
+use crate::{Kind, Name, Reply};
 
 impl Tenant {
     pub(super) fn unfail(&mut self, cx: &mut Cx<'_>, queue: &Name, group: &Name, count: usize) -> Reply {
@@ -19,6 +19,8 @@ impl Tenant {
             job.queue = queue.clone();
             job.remaining = job.retries;
             self.indexes.enter_work(cx, job, cx.now);
+            let sight = cx.sight(job);
+            cx.tell(sight, Kind::Requeued, State::Waiting, Some(group.clone()));
         }
         if !oldest.is_empty() {
             self.indexes.register(&queue, cx.now);

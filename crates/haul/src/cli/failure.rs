@@ -95,6 +95,7 @@ impl Failure {
 
 fn without_answer(error: &Error, address: &str) -> Told {
     let (exit, code, message, next) = match error {
+        Error::Tls(_) => (2, "USAGE", error.to_string(), None),
         Error::Encode(_) => (2, "USAGE", error.to_string(), None),
         Error::Address(_) => {
             (2, "USAGE", format!("--server: {error}"), Some("give it as 127.0.0.1:4286".to_owned()))
@@ -142,9 +143,14 @@ fn next_step(code: &str, message: &str) -> Option<String> {
         "NEEDED" => "name the jobs that wait for it too: haul cancel JID OTHER",
         "TRYAGAIN" => "nothing happened; run it again",
         "FULL" => "make room on the server's disk, then run it again",
+        "NOAUTH" => "show a token: HAUL_TOKEN or --token-file; `haul token add` makes one",
+        "WRONGPASS" => {
+            "the token was removed or has ended; `haul token list` on the server shows those there are"
+        }
+        "NOPERM" => "use a token of another role or tenant; `haul token add` makes one",
         "BADARG" => "`haul help` and the subcommand's name say what it takes",
         _ if message.contains("unknown command") => "is this a Haul server? `haul ping` tells",
-        _ if message.contains("DB index") => "--tenant takes a number from 0 to 15",
+        _ if message.contains("DB index") => "--tenant takes a number from 0 to 15, or a name",
         _ => return None,
     };
     Some(next.to_owned())

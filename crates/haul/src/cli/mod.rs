@@ -1,5 +1,5 @@
 //! The command line: a file for each group of subcommands, each holding its arguments, its help and what it does.
-//! Everything but `serve`, `doctor` and `completions` talks to a server through `haul_client`, as anybody could.
+//! Everything but `serve`, `doctor`, `token`, `audit` and `completions` talks to a server through `haul_client`, as anybody could.
 //!
 //! `session` is what a subcommand is given, `output` how it speaks, `failure` how it ends, `value` and `moment` how
 //! arguments are read and times are told.
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+mod audit;
 mod change;
 mod completions;
 mod config;
@@ -27,11 +28,12 @@ mod serve;
 mod session;
 mod tag;
 mod throttle;
+mod token;
 mod value;
 mod work;
 mod worker;
 
-use failure::{Done, Failure};
+use failure::Done;
 use session::{Global, Session};
 
 /// A durable job queue: nothing acknowledged is ever lost, nothing runs twice at once.
@@ -49,6 +51,8 @@ struct Cli {
 enum Verb {
     Serve(serve::Serve),
     Doctor(doctor::Doctor),
+    Token(token::Token),
+    Audit(audit::Audit),
     Bench(Box<crate::bench::Bench>),
     Completions(completions::Completions),
     #[command(flatten)]
@@ -99,7 +103,7 @@ enum ClientVerb {
 
 /// How `haul --help` groups the subcommands. A test sees to it that none is missing.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Server", &["serve", "doctor", "ping", "bench", "completions"]),
+    ("Server", &["serve", "doctor", "token", "audit", "ping", "bench", "completions"]),
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
     ("Working", &["pop", "heartbeat", "complete", "fail", "release"]),
     (
@@ -118,6 +122,8 @@ pub fn main() -> ExitCode {
         Verb::Serve(serve) => return serve.run(),
         Verb::Doctor(doctor) => return doctor::run(&doctor),
         Verb::Bench(bench) => return crate::bench::run(&bench, cli.global.json),
+        Verb::Token(token) => token.run(&cli.global),
+        Verb::Audit(audit) => audit.run(&cli.global),
         Verb::Completions(completions) => completions.run(command()),
         Verb::Client(verb) => run_client(*verb, &cli.global),
     };
@@ -143,25 +149,47 @@ fn command() -> clap::Command {
         }
         list.push('\n');
     }
-    let command = ["serve", "doctor", "completions"].iter().fold(command, |command, name| {
-        command.mut_subcommand(name, |verb| verb.args(["server", "tenant", "json"].map(unused)))
+    let command = UNUSED.iter().fold(command, |command, (name, unneeded)| {
+        let unneeded = FOR_SERVER.iter().chain(unneeded.iter()).copied();
+        command.mut_subcommand(name, |verb| verb.args(unneeded.map(unused)))
     });
     command.help_template(format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{list}`haul help SUBCOMMAND` tells more, with examples.\n\nOptions:\n{{options}}{{after-help}}"
     ))
 }
 
+/// What is only for talking to a server: the id and the flag of each.
+const FOR_SERVER: [(&str, &str); 7] = [
+    ("server", "server"),
+    ("token", "token"),
+    ("token_file", "token-file"),
+    ("tls", "tls"),
+    ("tls_ca", "tls-ca"),
+    ("client_cert", "client-cert"),
+    ("client_key", "client-key"),
+];
+const TENANT: (&str, &str) = ("tenant", "tenant");
+const JSON: (&str, &str) = ("json", "json");
+
+/// Which other global options mean nothing to those that talk to no server.
+const UNUSED: &[(&str, &[(&str, &str)])] = &[
+    ("serve", &[TENANT, JSON]),
+    ("doctor", &[TENANT, JSON]),
+    ("completions", &[TENANT, JSON]),
+    ("audit", &[]),
+];
+
 /// A global option where it means nothing: taken, but not in the help.
-fn unused(name: &'static str) -> clap::Arg {
-    let arg = clap::Arg::new(name).long(name).hide(true);
-    if name == "json" { arg.action(clap::ArgAction::SetTrue) } else { arg }
+fn unused((id, flag): (&'static str, &'static str)) -> clap::Arg {
+    let arg = clap::Arg::new(id).long(flag).hide(true);
+    if matches!(id, "json" | "tls") { arg.action(clap::ArgAction::SetTrue) } else { arg }
 }
 
 /// One more thread than the one that may block on standard input: the connection stays attended.
 fn run_client(verb: ClientVerb, global: &Global) -> Done {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let outcome = runtime.block_on(async {
-        let session = Session::open(global).await.map_err(Failure::Call)?;
+        let session = Session::open(global).await?;
         verb.run(&session).await
     });
     // A read of standard input that nobody waits for any more must not hold up the end.

@@ -33,6 +33,8 @@ impl Ping {
         };
         let text = |name: &str| field(name).unwrap_or_default();
         let number = |name: &str| field(name).and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0);
+        // A token for one tenant is not told what all do together.
+        let figure = |name: &str| field(name).and_then(|value| value.parse::<f64>().ok());
         let Some(version) = field("haul_version") else {
             return Err(not_haul(session, &format!("Redis {}", text("redis_version"))));
         };
@@ -42,8 +44,8 @@ impl Ping {
             "uptime_seconds": number("uptime_in_seconds"),
             "durability": text("haul_durability"),
             "data": text("haul_data"),
-            "jobs": number("haul_jobs"),
-            "clients": number("connected_clients"),
+            "jobs": figure("haul_jobs"),
+            "clients": figure("connected_clients"),
             "disk_full": number("haul_disk_full") > 0.0,
             "round_trip_ms": round_trip_ms,
         });
@@ -55,6 +57,7 @@ impl Ping {
             ("clients", text("connected_clients")),
             ("round trip", format!("{round_trip_ms:.2}ms")),
         ];
+        let pairs: Vec<_> = pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         let full =
             if number("haul_disk_full") > 0.0 { "  the disk is full: nothing can be put\n" } else { "" };
         session.out.say(&value, &format!("haul {version} at {}\n{}{full}", session.address, fields(&pairs)))

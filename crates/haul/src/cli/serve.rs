@@ -34,7 +34,7 @@ impl Serve {
     fn serve(self) -> anyhow::Result<()> {
         let file = self.config.as_deref().map_or_else(|| Ok(Raw::default()), config::read_file)?;
         let config = self.settings.resolve(file)?;
-        start_logs(config.json_logs);
+        start_logs(&config);
         if let Some(file) = &self.config {
             tracing::info!(file = %file.display(), "configuration file read");
         }
@@ -44,12 +44,11 @@ impl Serve {
     }
 }
 
-fn start_logs(json: bool) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HAUL_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=warn,lsm_tree=warn"));
+fn start_logs(config: &config::Config) {
+    let filter = tracing_subscriber::EnvFilter::new(&config.log_filter);
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr);
-    if json {
+    if config.json_logs {
         builder.json().init()
     } else {
         builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init()

@@ -1,6 +1,8 @@
 //! What every subcommand that talks to a server is given: the connection, where the answer goes, what time it is.
 
-use haul_client::{Client, Error, Job, Options};
+use std::path::PathBuf;
+
+use haul_client::{Client, Job, Options, Tls};
 
 use super::failure::Failure;
 use super::moment;
@@ -11,7 +13,7 @@ use crate::clock;
 const LOOK_COUNT_MAX: usize = 500;
 
 /// Options of every subcommand that talks to a server.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args)]
 pub(super) struct Global {
     /// The server's Redis-protocol address
     #[arg(
@@ -23,12 +25,70 @@ pub(super) struct Global {
         help_heading = "Server"
     )]
     pub(super) server: String,
-    /// The tenant, by its number
-    #[arg(long, global = true, env = "HAUL_TENANT", value_name = "N", help_heading = "Server")]
-    pub(super) tenant: Option<u32>,
+    /// The tenant, by its number or name
+    #[arg(long, global = true, env = "HAUL_TENANT", value_name = "TENANT", help_heading = "Server")]
+    pub(super) tenant: Option<String>,
+    /// The token; other users of this machine can see it here, so prefer HAUL_TOKEN or --token-file
+    #[arg(
+        long,
+        global = true,
+        env = "HAUL_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN",
+        help_heading = "Server"
+    )]
+    token: Option<String>,
+    /// A file that holds the token
+    #[arg(long, global = true, env = "HAUL_TOKEN_FILE", value_name = "FILE", help_heading = "Server")]
+    token_file: Option<PathBuf>,
+    /// Talk TLS to the server
+    #[arg(long, global = true, env = "HAUL_TLS", help_heading = "Server")]
+    tls: bool,
+    /// Who may have signed the server's certificate, PEM [default: whom the system trusts]
+    #[arg(long, global = true, env = "HAUL_TLS_CA", value_name = "FILE", help_heading = "Server")]
+    tls_ca: Option<PathBuf>,
+    /// Our certificate, PEM, for a server that asks for one
+    #[arg(long, global = true, env = "HAUL_CLIENT_CERT", value_name = "FILE", help_heading = "Server")]
+    client_cert: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, global = true, env = "HAUL_CLIENT_KEY", value_name = "FILE", help_heading = "Server")]
+    client_key: Option<PathBuf>,
     /// Print JSON, for scripts
     #[arg(long, global = true, help_heading = "Server")]
     pub(super) json: bool,
+}
+
+impl std::fmt::Debug for Global {
+    /// Does not show the token.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Global")
+            .field("server", &self.server)
+            .field("tenant", &self.tenant)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Global {
+    fn options(&self) -> Result<Options, Failure> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => Some(token.clone()),
+            (None, Some(path)) => {
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    Failure::Usage(format!("the token file {} cannot be read: {error}", path.display()))
+                })?;
+                Some(text.trim().to_owned())
+            }
+            (None, None) => None,
+        };
+        let identity = match (&self.client_cert, &self.client_key) {
+            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            (None, None) => None,
+            _ => return Err(Failure::Usage("--client-cert and --client-key go together".to_owned())),
+        };
+        let is_tls = self.tls || self.tls_ca.is_some() || identity.is_some();
+        let tls = is_tls.then(|| Tls { ca: self.tls_ca.clone(), identity, server_name: None });
+        Ok(Options { database: self.tenant.clone(), token, tls, ..Options::default() })
+    }
 }
 
 pub(super) struct Session {
@@ -40,9 +100,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) async fn open(global: &Global) -> Result<Self, Error> {
-        let database = global.tenant.map(|tenant| tenant.to_string());
-        let client = Client::connect(&global.server, Options { database, ..Options::default() }).await?;
+    pub(super) async fn open(global: &Global) -> Result<Self, Failure> {
+        let client = Client::connect(&global.server, global.options()?).await?;
         let out = Output { json: global.json };
         Ok(Session { client, address: global.server.clone(), out, now: clock::now() })
     }

@@ -23,7 +23,7 @@ pub(crate) mod scripts;
 pub(crate) mod shape;
 pub(crate) mod tasks;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::borrow::Cow;
 

@@ -94,6 +94,14 @@ fn to_whole(word: &str, text: &[u8]) -> Result<usize, Bad> {
     Ok(number as usize)
 }
 
+/// A W3C trace context.
+pub(crate) fn trace_context(text: &[u8]) -> Result<Name, Bad> {
+    match crate::trace::Context::parse(text) {
+        Some(_) => Ok(Name::new(text)),
+        None => Err(format!("the trace must be a W3C traceparent, not {}", shown(Some(text)))),
+    }
+}
+
 impl<'a> Reader<'a> {
     fn read(&self, name: &[u8]) -> Read {
         match name {
@@ -269,7 +277,7 @@ impl<'a> Reader<'a> {
     fn put(&self) -> Read {
         let words = self.keywords(
             3,
-            &["JID", "PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS", "THROTTLE"],
+            &["JID", "PRIORITY", "DELAY", "RETRIES", "TAG", "DEPENDS", "THROTTLE", "TRACE"],
             &["NX"],
         )?;
         let jid = match words.last("JID") {
@@ -291,6 +299,7 @@ impl<'a> Reader<'a> {
             depends: names("DEPENDS")?,
             throttles: names("THROTTLE")?,
             when: if words.has("NX") { PutWhen::New } else { PutWhen::Always },
+            trace: words.last("TRACE").map(trace_context).transpose()?,
         };
         Ok((Command::Put(Box::new(put)), Shape::Name))
     }
@@ -330,6 +339,7 @@ impl<'a> Reader<'a> {
             depends: names("DEPENDS")?,
             throttles: Vec::new(),
             when: PutWhen::Exists,
+            trace: None,
         };
         Ok((Command::Put(Box::new(put)), Shape::Name))
     }
@@ -587,6 +597,8 @@ pub(crate) struct PutDocument<'a> {
     /// Refuse if there is a job of that jid.
     #[serde(default)]
     pub(crate) nx: bool,
+    /// A W3C trace context (`traceparent`) to carry to whoever runs it.
+    pub(crate) trace: Option<String>,
 }
 
 impl PutDocument<'_> {
@@ -621,6 +633,7 @@ impl PutDocument<'_> {
             depends: names(&self.depends)?,
             throttles: names(&self.throttles)?,
             when: if self.nx || self.unique.is_some() { PutWhen::New } else { PutWhen::Always },
+            trace: self.trace.as_deref().map(|text| trace_context(text.as_bytes())).transpose()?,
         })
     }
 }

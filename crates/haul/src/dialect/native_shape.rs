@@ -268,6 +268,9 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     push_names(object.key("throttles"), &named);
     push_name_or_null(&mut object, "spawned_from", job.spawned_from.as_ref());
     push_list(object.key("history"), &job.history, "[]", |out, entry| push_entry(out, entry, texts));
+    if let Some(trace) = &job.trace {
+        object.string("trace", trace.bytes());
+    }
     object.end();
 }
 

@@ -203,6 +203,7 @@ impl Reader<'_> {
             depends: Vec::new(),
             throttles: Vec::new(),
             when: PutWhen::Always,
+            trace: None,
         };
         Ok((now, Command::Put(Box::new(put)), Form::Name))
     }

@@ -423,7 +423,21 @@ impl Reader<'_> {
         };
         let worker = worker.map(|worker| args.to_name(worker)).transpose()?;
         let (klass, data) = (Some(klass), Some(data));
-        Ok(Put { jid, queue, worker, klass, data, delay, priority, tags, retries, depends, throttles, when })
+        Ok(Put {
+            jid,
+            queue,
+            worker,
+            klass,
+            data,
+            delay,
+            priority,
+            tags,
+            retries,
+            depends,
+            throttles,
+            when,
+            trace: None,
+        })
     }
 
     fn pop(&self) -> Read {

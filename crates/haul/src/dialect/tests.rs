@@ -14,7 +14,7 @@ use crate::fuzzing::Bench;
 
 /// Requests that work, by dialect: `h` native, `q` qless, `t` qless with throttles, `e` qless of the old client, `r`
 /// reqless, `o` the older API (with the number of keys), `k` keys.
-const REQUESTS: &str = r#"
+pub(crate) const REQUESTS: &str = r#"
 h PUT q1 k {} JID j1 TAG t1 TAG t2 PRIORITY 5 RETRIES 2
 h PUT q1 k [1,2] JID j2 DEPENDS j1 THROTTLE th
 h PUT q2 k "x" JID j3 DELAY 10 NX
@@ -452,7 +452,7 @@ fn env(lua_data: bool) -> Env {
 }
 
 /// Understands a request of that dialect; its complaint otherwise.
-fn read(dialect: char, words: &[Vec<u8>], env: &Env) -> Result<Plan, String> {
+pub(crate) fn read(dialect: char, words: &[Vec<u8>], env: &Env) -> Result<Plan, String> {
     let list: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     let (name, rest) = list.split_first().unwrap();
     match dialect {

@@ -1,19 +1,22 @@
 //! Who asks, and how a command of theirs is sent.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use haul_engine::{Call, Command, Name, Reply, Rules};
 
 use super::problem::Problem;
+use crate::auth::action::Action;
+use crate::auth::{self, Access, Role, audit};
 use crate::clock;
 use crate::dialect::{DataLimits, Texts};
+use crate::net::Remote;
 use crate::resp::Server;
 use crate::shard::Outcome;
+use crate::trace::Context;
 
 /// Names the tenant where no token does.
 const TENANT_HEADER: &str = "x-haul-tenant";
@@ -22,8 +25,12 @@ const TENANT_HEADER: &str = "x-haul-tenant";
 pub(crate) struct Caller {
     pub(crate) server: Arc<Server>,
     pub(crate) tenant: Name,
-    /// The machine it came from.
-    pub(crate) peer: String,
+    /// Where it came from.
+    pub(crate) remote: Remote,
+    /// What it may do.
+    pub(crate) access: Access,
+    /// The trace context that a job put by this request carries, unless it brings its own.
+    pub(crate) trace: Option<Name>,
 }
 
 /// A reply and the bodies it needs.
@@ -36,25 +43,33 @@ impl FromRequestParts<Arc<Server>> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
+        // Both were put there before any route is looked for (`net::web`); without them nobody is let in.
+        let (Some(access), Some(remote)) =
+            (parts.extensions.get::<Access>().cloned(), parts.extensions.get::<Remote>().cloned())
+        else {
+            return Err(Problem::new(StatusCode::UNAUTHORIZED, "NOAUTH", "a token is needed"));
+        };
         let tenant = match parts.headers.get(TENANT_HEADER) {
-            None => Name::new(b""),
+            None => access.home(),
             Some(value) => tenant_name(value.as_bytes(), server.limits.data)?,
         };
-        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-        let peer = peer.map_or_else(|| "unknown".to_owned(), |ConnectInfo(peer)| peer.ip().to_string());
-        Ok(Caller { server: server.clone(), tenant, peer })
+        if !access.admits(&tenant) {
+            let message = format!("this token is for the tenant {} only", access.scope);
+            return Err(Problem::new(StatusCode::FORBIDDEN, "NOPERM", message));
+        }
+        let trace = parts.extensions.get::<Context>().map(|context| Name::from(context.to_string()));
+        Ok(Caller { server: server.clone(), tenant, remote, access, trace })
     }
 }
 
 /// `default` is the one that needs no name.
 fn tenant_name(text: &[u8], limits: DataLimits) -> Result<Name, Problem> {
     match text {
-        b"default" => Ok(Name::new(b"")),
         b"" => {
             Err(Problem::bad("the header X-Haul-Tenant names no tenant; leave it out for the default one"))
         }
         text if text.len() > limits.name_bytes_max => Err(Problem::bad("the tenant's name is too long")),
-        text => Ok(Name::new(text)),
+        text => Ok(auth::tenant(text)),
     }
 }
 
@@ -79,14 +94,52 @@ impl Caller {
         list.iter().map(|text| self.name(what, text)).collect()
     }
 
-    fn call(&self, command: Command) -> Call {
+    /// Complains if the caller's role is not enough.
+    pub(crate) fn permit(&self, needed: Role) -> Result<(), Problem> {
+        let Some(role) = self.access.lacks(needed) else { return Ok(()) };
+        let (token, has) = (self.access.token().unwrap_or_default(), self.access.role);
+        let message = format!("this needs the role {role}; the token {token} has the role {has}");
+        Err(Problem::new(StatusCode::FORBIDDEN, "NOPERM", message))
+    }
+
+    /// The call a command makes, if the caller may make it.
+    fn call(&self, command: Command) -> Result<Call, Problem> {
+        if let Err(problem) = self.permit(auth::needs(&command)) {
+            self.note(self.entry(&command), "NOPERM");
+            return Err(problem);
+        }
+        Ok(Self::call_as(&self.tenant, command))
+    }
+
+    fn call_as(tenant: &Name, command: Command) -> Call {
         let clock = clock::now();
-        Call { tenant: self.tenant.clone(), now: clock, clock, rules: Rules::NATIVE, command }
+        Call { tenant: tenant.clone(), now: clock, clock, rules: Rules::NATIVE, command }
+    }
+
+    /// What the audit log is to say of a command.
+    fn entry(&self, command: &Command) -> Option<audit::Entry> {
+        let action = Action::of(command)?;
+        Some(audit::Entry::new(&self.access, &self.remote, "http", &self.tenant, action))
+    }
+
+    fn note(&self, entry: Option<audit::Entry>, outcome: &'static str) {
+        if let Some(entry) = entry {
+            self.server.audit.note(audit::Entry { outcome, ..entry });
+        }
     }
 
     /// Sends one command; a refusal is a problem.
     pub(crate) async fn ask(&self, command: Command) -> Result<Answer, Problem> {
-        let delivery = self.server.shard.ask(vec![self.call(command)], Vec::new()).await?;
+        let entry = self.entry(&command);
+        let delivery = self.server.shard.ask(vec![self.call(command)?], Vec::new()).await?;
+        self.note(entry, audit::outcome(delivery.outcomes.iter().flatten().next()));
+        let outcome = delivery.outcomes.into_iter().flatten().next().ok_or_else(Problem::unexpected)?;
+        self.answer(outcome).await
+    }
+
+    /// Sends one command on behalf of a tenant that may be another's; that the caller may do that was checked.
+    pub(crate) async fn ask_as(&self, tenant: &Name, command: Command) -> Result<Answer, Problem> {
+        let delivery = self.server.shard.ask(vec![Self::call_as(tenant, command)], Vec::new()).await?;
         let outcome = delivery.outcomes.into_iter().flatten().next().ok_or_else(Problem::unexpected)?;
         self.answer(outcome).await
     }
@@ -96,10 +149,12 @@ impl Caller {
         &self,
         commands: Vec<Command>,
     ) -> Result<Vec<Result<Answer, Problem>>, Problem> {
-        let calls = commands.into_iter().map(|command| self.call(command)).collect();
+        let entries: Vec<_> = commands.iter().map(|command| self.entry(command)).collect();
+        let calls = commands.into_iter().map(|command| self.call(command)).collect::<Result<_, _>>()?;
         let delivery = self.server.shard.ask(calls, Vec::new()).await?;
         let mut answers = Vec::new();
-        for outcome in delivery.outcomes.into_iter().flatten() {
+        for (outcome, entry) in delivery.outcomes.into_iter().flatten().zip(entries) {
+            self.note(entry, audit::outcome(Some(&outcome)));
             answers.push(self.answer(outcome).await);
         }
         Ok(answers)
@@ -107,7 +162,7 @@ impl Caller {
 
     /// Sends a pop that waits for something to be there.
     pub(crate) async fn wait(&self, command: Command, seconds: f64) -> Result<Answer, Problem> {
-        let delivery = self.server.shard.wait(self.call(command), seconds).await?;
+        let delivery = self.server.shard.wait(self.call(command)?, seconds).await?;
         let outcome = delivery.outcomes.into_iter().flatten().next().ok_or_else(Problem::unexpected)?;
         self.answer(outcome).await
     }

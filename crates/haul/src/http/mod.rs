@@ -7,48 +7,53 @@
 mod api;
 mod body;
 mod caller;
-mod problem;
+mod events;
+mod health;
+mod log;
+mod metrics;
+pub(crate) mod problem;
+#[cfg(test)]
+pub(crate) mod rig;
 mod schema;
 mod seed;
 mod ui;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+pub(crate) use health::Requests;
+
+use crate::net::accept;
+use crate::net::web::Web;
 use crate::resp::Server;
 
 pub(crate) use body::Text;
 
-/// Bytes of a request's document at most.
-const BODY_BYTES_MAX: usize = 64 << 20;
-
 /// Serves until told to stop.
-pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
-    let router = router(server);
-    let stopped = async move {
-        let _ = stop.changed().await;
-    };
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stopped).await {
-        tracing::error!(%error, "the HTTP side ended");
-    }
+pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, stop: watch::Receiver<bool>) {
+    let web = Web::new(router(server.clone()), &server);
+    accept(listener, server, web, stop).await;
+}
+
+/// What `/openapi.json` says.
+#[cfg(test)]
+pub(crate) fn description() -> String {
+    api::routes().1.to_json().unwrap_or_default()
 }
 
 /// Every route there is.
-fn router(server: Arc<Server>) -> Router {
+pub(crate) fn router(server: Arc<Server>) -> Router {
     let (api, document) = api::routes();
     let document = document.to_json().unwrap_or_default();
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+        .route("/healthz", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::show))
         .route(
             "/openapi.json",
             get(move || async move { caller::json(StatusCode::OK, document.into_bytes()) }),
@@ -56,16 +61,8 @@ fn router(server: Arc<Server>) -> Router {
         .merge(api)
         .merge(seed::routes())
         .route("/ui/", get(ui::page))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::wrong_method)
+        .layer(axum::middleware::from_fn_with_state(server.clone(), log::request))
         .with_state(server)
-}
-
-/// Ready means: commands that write are served.
-async fn ready(State(server): State<Arc<Server>>) -> (StatusCode, &'static str) {
-    if server.shard.counters().full.load(Ordering::Relaxed) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the disk is full\n");
-    }
-    (StatusCode::OK, "ready\n")
 }

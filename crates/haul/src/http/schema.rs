@@ -71,6 +71,8 @@ pub(crate) struct JobDoc {
     #[schema(required)]
     pub(crate) spawned_from: Option<String>,
     pub(crate) history: Vec<EntryDoc>,
+    /// The W3C trace context it was put with, if it was.
+    pub(crate) trace: Option<String>,
 }
 
 /// Where a job is.
@@ -417,4 +419,31 @@ pub(crate) struct BacklogDoc {
     /// Waiting, scheduled and due, and stalled jobs.
     pub(crate) backlog: u64,
     pub(crate) running: u64,
+}
+
+/// What operators did, the newest last.
+#[derive(ToSchema)]
+#[schema(as = Audit)]
+pub(crate) struct AuditDoc {
+    pub(crate) entries: Vec<AuditEntryDoc>,
+}
+
+/// One thing an operator did or tried; what it was about is in further fields, by kind.
+#[derive(ToSchema)]
+#[schema(as = AuditEntry)]
+pub(crate) struct AuditEntryDoc {
+    /// Seconds since 1970.
+    pub(crate) at: f64,
+    /// The token's name; none without authentication.
+    #[schema(required)]
+    pub(crate) token: Option<String>,
+    /// Where it came from.
+    pub(crate) peer: String,
+    /// `redis`, `http` or `cli`.
+    pub(crate) via: String,
+    pub(crate) tenant: String,
+    #[schema(example = "cancel")]
+    pub(crate) action: String,
+    /// `done`, or the code of the refusal.
+    pub(crate) outcome: String,
 }

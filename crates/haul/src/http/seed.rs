@@ -110,7 +110,7 @@ async fn get_some(
 }
 
 fn worker(caller: &Caller, host: Option<String>) -> Result<Name, Problem> {
-    caller.name("host", host.unwrap_or_else(|| caller.peer.clone()))
+    caller.name("host", host.unwrap_or_else(|| caller.remote.address.ip().to_string()))
 }
 
 async fn take(
@@ -295,6 +295,7 @@ fn to_put(caller: &Caller, queue: &Name, item: &RawValue) -> Option<Put> {
         depends: Vec::new(),
         throttles: Vec::new(),
         when: PutWhen::Always,
+        trace: caller.trace.clone(),
     })
 }
 

@@ -15,11 +15,16 @@ use haul_client::resp::{
 use haul_engine::{Call, KeyQuery, KeyView, Name, Reply, Rules};
 use haul_store::Fault;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::hub::{Inbox, Message};
 use super::server::{Limits, Server};
 use super::session::{Session, Step};
+use crate::auth::audit;
+use crate::clock;
 use crate::dialect::{Plan, Render, glob, keys};
+use crate::net::Remote;
 use crate::shard::{Delivery, Gone, Outcome};
 
 /// Requests taken from one read at most; the rest waits for the next turn.
@@ -35,6 +40,12 @@ const PREFIX_BYTES_MAX: usize = 64;
 /// Replies are sent on when this much has gathered.
 const FLUSH_BYTES: usize = 256 << 10;
 
+/// How long one may stay who does not show a token.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Arguments of a request before a token was shown, and bytes of each; as in Redis.
+const STRANGER_ARGUMENTS_MAX: usize = 10;
+const STRANGER_ARGUMENT_BYTES_MAX: usize = 16 << 10;
+
 /// Why a connection ended; most reasons need no words.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -42,6 +53,8 @@ pub(crate) enum End {
     Stopping,
     TooSlow,
     Protocol,
+    /// What it was let in with is no longer good.
+    Revoked,
 }
 
 impl From<std::io::Error> for End {
@@ -69,8 +82,10 @@ pub(crate) struct Conn<S> {
     inbox: Option<Inbox>,
     channels: HashSet<(Name, Bytes)>,
     patterns: HashSet<(Name, Bytes)>,
-    /// What is left of a SCAN: each cursor is a position in it.
-    scan: Vec<Bytes>,
+    /// What is left of a SCAN, and whose keys these are: each cursor is a position in it.
+    scan: (Name, Vec<Bytes>),
+    /// By when a token must have been shown, if one is needed.
+    stranger_until: Instant,
 }
 
 /// Commands queued since MULTI.
@@ -116,18 +131,27 @@ impl Transaction {
     }
 }
 
+/// What a connection was woken by.
+enum Arrived {
+    Bytes,
+    Message(Message),
+    Nothing,
+    Revoked,
+}
+
 /// A reply in the making: known, or the shard's to give.
 enum Slot {
     Ready(Frame),
-    Asked(Render),
+    /// With what the audit log is to say of it.
+    Asked(Render, Option<Box<audit::Entry>>),
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
-    pub(crate) fn new(server: Arc<Server>, stream: S, id: u64) -> Self {
+    pub(crate) fn new(server: Arc<Server>, stream: S, remote: Remote, id: u64) -> Self {
         Conn {
+            session: Session::new(id, remote, &server),
             server,
             stream,
-            session: Session::new(id),
             input: BytesMut::new(),
             output: BytesMut::new(),
             args: Args::new(),
@@ -136,53 +160,95 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             inbox: None,
             channels: HashSet::new(),
             patterns: HashSet::new(),
-            scan: Vec::new(),
+            scan: (Name::new(b""), Vec::new()),
+            stranger_until: Instant::from_std(clock::instant()) + STRANGER_TIMEOUT,
         }
     }
 
-    /// Serves until the client leaves or breaks the protocol.
-    pub(crate) async fn run(&mut self) -> End {
+    /// Serves until the client leaves or breaks the protocol, or the server stops: then what has arrived is answered.
+    pub(crate) async fn run(&mut self, mut stop: watch::Receiver<bool>) -> End {
+        let mut stopped = std::pin::pin!(async move {
+            let _ = stop.changed().await;
+        });
         let end = loop {
-            if let Err(end) = self.turn().await {
+            let turn = tokio::select! {
+                biased;
+                arrived = self.arrival() => match arrived {
+                    Ok(arrived) => self.handle(arrived).await,
+                    Err(end) => Err(end),
+                },
+                () = &mut stopped => Err(End::Stopping),
+            };
+            if let Err(end) = turn {
                 break end;
+            }
+            if self.server.is_stopping() {
+                break End::Stopping;
             }
         };
         if let Some(inbox) = self.inbox.take() {
             self.server.hub.leave(inbox.id);
         }
         // The last words go to a client that can still hear them; what a slow one did not take is not sent again.
-        if matches!(end, End::Protocol | End::Stopping) {
+        if matches!(end, End::Protocol | End::Stopping | End::Revoked) {
             let _ = self.flush().await;
         }
         end
     }
 
-    /// Waits for bytes or messages, and handles them.
-    async fn turn(&mut self) -> Result<(), End> {
+    /// Waits for bytes or messages. May be cancelled: nothing is taken before it returns.
+    async fn arrival(&mut self) -> Result<Arrived, End> {
         self.input.reserve(READ_BYTES);
-        match &mut self.inbox {
-            None => {
-                if self.stream.read_buf(&mut self.input).await? == 0 {
-                    return Err(End::Closed);
-                }
-                self.requests().await
+        let Some(inbox) = &mut self.inbox else {
+            let read = self.stream.read_buf(&mut self.input);
+            let read = match self.session.access.is_some() {
+                true => read.await,
+                false => timeout_at(self.stranger_until, read).await.map_err(|_| End::TooSlow)?,
+            };
+            return if read? == 0 { Err(End::Closed) } else { Ok(Arrived::Bytes) };
+        };
+        let mut changes = self.server.gate.changes();
+        if !self.session.refresh(&self.server) {
+            return Ok(Arrived::Revoked);
+        }
+        tokio::select! {
+            read = self.stream.read_buf(&mut self.input) => {
+                if read? == 0 { Err(End::Closed) } else { Ok(Arrived::Bytes) }
             }
-            Some(inbox) => {
-                tokio::select! {
-                    read = self.stream.read_buf(&mut self.input) => {
-                        if read? == 0 {
-                            return Err(End::Closed);
-                        }
-                        self.requests().await
-                    }
-                    message = inbox.next() => {
-                        let Some(message) = message else { return Err(End::TooSlow) };
-                        self.push_message(&message);
-                        self.drain_inbox();
-                        self.flush().await
-                    }
-                }
+            message = inbox.next() => message.map(Arrived::Message).ok_or(End::TooSlow),
+            _ = changes.changed() => Ok(Arrived::Nothing),
+        }
+    }
+
+    async fn handle(&mut self, arrived: Arrived) -> Result<(), End> {
+        match arrived {
+            Arrived::Bytes => self.requests().await,
+            Arrived::Message(message) => {
+                self.push_message(&message);
+                self.drain_inbox();
+                self.flush().await
             }
+            Arrived::Nothing => Ok(()),
+            Arrived::Revoked => self.revoked(),
+        }
+    }
+
+    /// Says why the connection ends.
+    fn revoked(&mut self) -> Result<(), End> {
+        self.reply(Frame::Error("NOAUTH Authentication required.".to_owned()));
+        Err(End::Revoked)
+    }
+
+    /// What a request may be: little, before a token was shown.
+    fn wire_limits(&self) -> WireLimits {
+        let wire = self.server.limits.wire.clone();
+        match self.session.access.is_some() {
+            true => wire,
+            false => WireLimits {
+                arguments_max: STRANGER_ARGUMENTS_MAX,
+                argument_bytes_max: STRANGER_ARGUMENT_BYTES_MAX,
+                ..wire
+            },
         }
     }
 
@@ -205,7 +271,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     /// Handles every whole request in the buffer.
     async fn requests(&mut self) -> Result<(), End> {
         loop {
-            let wire = self.server.limits.wire.clone();
+            let wire = self.wire_limits();
             // Mostly one request comes at a time.
             let (mut slots, mut calls) = (Vec::with_capacity(1), Vec::with_capacity(1));
             let mut more = false;
@@ -264,8 +330,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         match step {
             Step::Reply(frame) => slots.push(Slot::Ready(frame)),
             Step::Call(plan) if plan.wait.is_none() => {
+                slots.push(Slot::Asked(plan.render, self.session.entry(&plan.call)));
                 calls.push(plan.call);
-                slots.push(Slot::Asked(plan.render));
             }
             step => {
                 self.answer(slots, calls).await?;
@@ -298,7 +364,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         for slot in slots {
             let frame = match slot {
                 Slot::Ready(frame) => frame,
-                Slot::Asked(render) => {
+                Slot::Asked(render, entry) => {
+                    if let Some(mut entry) = entry {
+                        entry.outcome = audit::outcome(outcomes.front());
+                        self.server.audit.note(*entry);
+                    }
                     if outcomes.front().is_some_and(Outcome::lacks_bodies) {
                         outcomes = self.read_ahead(outcomes).await;
                     }
@@ -387,7 +457,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         self.patterns.clear();
         self.transaction = None;
         self.watched.clear();
-        self.session = Session::new(self.session.id);
+        self.session = Session::new(self.session.id, self.session.remote.clone(), &self.server);
     }
 
     /// A call that waits for something to be there. The client leaving ends the wait.
@@ -396,7 +466,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         let Plan { call, render, wait } = plan;
         let answer = self.server.shard.wait(call, wait.unwrap_or(0.0));
         tokio::pin!(answer);
+        let mut changes = self.server.gate.changes();
         let delivery: Delivery = loop {
+            if !self.session.refresh(&self.server) {
+                return self.revoked();
+            }
             // Bytes that come meanwhile are kept for later, up to a bound: a client that pipelines behind a blocked
             // call is then simply not read from.
             let readable = self.input.len() < BUFFER_KEPT_BYTES;
@@ -408,6 +482,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                     }
                     self.input.reserve(READ_BYTES);
                 }
+                _ = changes.changed() => {}
             }
         };
         let outcome = delivery.outcomes.unwrap_or_default().into_iter().next();
@@ -461,7 +536,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             self.reply(Frame::Error("ERR EXEC without MULTI".to_owned()));
             return Ok(());
         };
-        let watched = std::mem::take(&mut self.watched);
+        let mut watched = std::mem::take(&mut self.watched);
+        watched
+            .retain(|(tenant, ..)| self.session.access.as_ref().is_some_and(|access| access.admits(tenant)));
         if transaction.spoilt {
             self.reply(Frame::Error(
                 "EXECABORT Transaction discarded because of previous errors.".to_owned(),
@@ -474,8 +551,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             let list: Vec<&[u8]> = queued.iter().map(Bytes::as_ref).collect();
             match self.session.step(&self.server, &list) {
                 Step::Call(plan) => {
+                    slots.push(Slot::Asked(plan.render, self.session.entry(&plan.call)));
                     calls.push(plan.call);
-                    slots.push(Slot::Asked(plan.render));
                 }
                 Step::Publish { channel, payload } => {
                     let receivers = self.server.hub.publish(&self.session.tenant, &channel, &payload);
@@ -566,27 +643,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     /// A SCAN from 0 takes a snapshot of the keys; its cursors are positions in it.
     async fn scan_keys(&mut self, cursor: u64, pattern: &[u8], count: usize) -> Result<(), End> {
         let start = usize::try_from(cursor).unwrap_or(usize::MAX);
-        if start == 0 {
+        if start == 0 || self.scan.0 != self.session.tenant {
             let env = self.session.env(&self.server);
             let call = env.call(env.clock, Rules::NATIVE, haul_engine::Command::Key(KeyQuery::Keys));
             let outcomes = self.server.shard.ask(vec![call], Vec::new()).await?.outcomes.unwrap_or_default();
-            self.scan = match outcomes.into_iter().next() {
+            let keys = match outcomes.into_iter().next() {
                 Some(Outcome::Done { reply: Ok(Reply::Key(KeyView::Keys(keys))), .. }) => {
                     keys.iter().take(keys::KEYS_MAX).map(|key| Bytes::copy_from_slice(key.bytes())).collect()
                 }
                 _ => Vec::new(),
             };
+            self.scan = (self.session.tenant.clone(), keys);
         }
-        let end = start.saturating_add(count).min(self.scan.len());
-        let page = self.scan.get(start..end).unwrap_or_default();
+        let keys = &self.scan.1;
+        let end = start.saturating_add(count).min(keys.len());
+        let page = keys.get(start..end).unwrap_or_default();
         let matching: Vec<Frame> = page
             .iter()
             .filter(|key| glob::matches(pattern, key))
             .map(|key| Frame::Bulk(key.clone()))
             .collect();
-        let next = if end >= self.scan.len() { 0 } else { end };
+        let next = if end >= keys.len() { 0 } else { end };
         if next == 0 {
-            self.scan = Vec::new();
+            self.scan.1 = Vec::new();
         }
         self.reply(Frame::Array(vec![Frame::bulk(next.to_string()), Frame::Array(matching)]));
         Ok(())
@@ -628,6 +707,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                 () = &mut cut_off => return Err(End::TooSlow),
             }
         }
+        // TLS may hold some of it back; for a plain stream this is nothing.
+        timeout(WRITE_TIMEOUT, self.stream.flush()).await.map_err(|_| End::TooSlow)??;
         self.output.clear();
         if self.output.capacity() > BUFFER_KEPT_BYTES {
             self.output = BytesMut::new();
@@ -636,9 +717,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     }
 }
 
-/// Errors that spoil a transaction when a command is queued: it is unknown or has the wrong number of arguments.
+/// Errors that spoil a transaction when a command is queued: it is unknown, has the wrong number of arguments, or
+/// is not permitted.
 fn is_queueing_fault(text: &str) -> bool {
-    text.starts_with("ERR unknown command") || text.starts_with("ERR wrong number of arguments")
+    ["ERR unknown command", "ERR wrong number of arguments", "NOPERM", "NOAUTH"]
+        .iter()
+        .any(|fault| text.starts_with(fault))
 }
 
 /// A fault of the store, in a client's terms.

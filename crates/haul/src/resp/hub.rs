@@ -83,6 +83,11 @@ impl Hub {
         Hub { state: Arc::default(), subscribers: Arc::default(), bytes_max }
     }
 
+    /// How many there are.
+    pub(crate) fn subscribers(&self) -> usize {
+        self.subscribers.load(Ordering::Relaxed)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,17 +3,30 @@
 use std::sync::atomic::Ordering;
 
 use super::server::Server;
+use crate::auth::Access;
 use crate::clock;
 
 /// The version of Redis that clients are told. Old enough that no client expects more than is here.
 pub(crate) const REDIS_VERSION: &str = "6.2.6";
 
-pub(crate) fn text(server: &Server) -> String {
+/// What of it is not the sum of what all tenants do: all that a tenant's own token is told.
+const NEUTRAL: &[&str] = &[
+    "redis_version",
+    "haul_version",
+    "redis_mode",
+    "uptime_in_seconds",
+    "haul_durability",
+    "haul_disk_full",
+    "role",
+];
+
+pub(crate) fn text(server: &Server, access: &Access) -> String {
     let counters = server.shard.counters();
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let usage = Usage::read();
     let commits = load(&counters.commits);
     let commit_micros = load(&counters.commit_micros).checked_div(commits).unwrap_or(0);
+    let is_shown = |key: &str| access.is_server_wide() || NEUTRAL.contains(&key);
     let lines: Vec<(&str, String)> = vec![
         ("# Server", String::new()),
         ("redis_version", REDIS_VERSION.to_owned()),
@@ -60,7 +73,7 @@ pub(crate) fn text(server: &Server) -> String {
     for (key, value) in lines {
         if key.starts_with('#') {
             text.push_str(&format!("{}{key}\r\n", if text.is_empty() { "" } else { "\r\n" }));
-        } else {
+        } else if is_shown(key) {
             text.push_str(&format!("{key}:{value}\r\n"));
         }
     }
@@ -69,15 +82,15 @@ pub(crate) fn text(server: &Server) -> String {
 
 /// What the process uses, from `/proc`; zeros where there is none.
 #[derive(Default)]
-struct Usage {
-    resident_bytes: u64,
-    peak_bytes: u64,
-    user_seconds: f64,
-    system_seconds: f64,
+pub(crate) struct Usage {
+    pub(crate) resident_bytes: u64,
+    pub(crate) peak_bytes: u64,
+    pub(crate) user_seconds: f64,
+    pub(crate) system_seconds: f64,
 }
 
 impl Usage {
-    fn read() -> Usage {
+    pub(crate) fn read() -> Usage {
         let mut usage = Usage::default();
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         for line in status.lines() {

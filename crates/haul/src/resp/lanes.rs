@@ -1,7 +1,7 @@
 //! Lanes: the threads that connections live on. A connection stays on one: it never moves between processors, and the
 //! answers of a round reach all the connections of a lane with one wake.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -12,7 +12,7 @@ use crate::shard::Shard;
 pub(super) struct Lanes {
     first: Lane,
     others: Vec<Lane>,
-    turn: Cell<usize>,
+    turn: AtomicUsize,
 }
 
 struct Lane {
@@ -28,13 +28,12 @@ impl Lanes {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let others = (1..processors.div_ceil(2)).map(|_| Lane::start(shard.clone()));
         let others = others.collect::<Result<_, _>>()?;
-        Ok(Lanes { first: Lane::start(shard.clone())?, others, turn: Cell::new(0) })
+        Ok(Lanes { first: Lane::start(shard.clone())?, others, turn: AtomicUsize::new(0) })
     }
 
     /// The lane of the next connection: each in turn.
     pub(super) fn next(&self) -> &Handle {
-        let turn = self.turn.get();
-        self.turn.set((turn + 1) % (self.others.len() + 1));
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % (self.others.len() + 1);
         &self.others.get(turn).unwrap_or(&self.first).runtime
     }
 }

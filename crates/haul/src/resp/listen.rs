@@ -1,87 +1,54 @@
-//! Accepts connections, up to a limit, and stops.
+//! What is done with a connection of this port.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::conn::{Conn, End};
+use super::conn::Conn;
 use super::lanes::Lanes;
 use super::server::Server;
+use crate::net::{Protocol, Remote};
 
-/// A bound address.
-pub(crate) struct Listener {
-    listener: TcpListener,
+/// The Redis protocol.
+#[derive(Clone)]
+pub(crate) struct Redis {
+    server: Arc<Server>,
+    lanes: Option<Arc<Lanes>>,
 }
 
-impl Listener {
-    pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<Self> {
-        Ok(Listener { listener: TcpListener::bind(address).await? })
+impl Redis {
+    /// On threads of its own.
+    pub(crate) fn start(server: Arc<Server>) -> std::io::Result<Self> {
+        let lanes = Lanes::start(&server.shard)?;
+        Ok(Redis { server, lanes: Some(Arc::new(lanes)) })
     }
 
-    pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// Serves connections until told to stop.
-pub(crate) async fn serve(listener: Listener, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
-    let lanes = match Lanes::start(&server.shard) {
-        Ok(lanes) => lanes,
-        Err(error) => return tracing::error!(%error, "no thread for connections could be started"),
-    };
-    loop {
-        tokio::select! {
-            accepted = listener.listener.accept() => match accepted {
-                Ok((stream, peer)) => admit(&server, lanes.next(), stream, peer, stop.clone()),
-                Err(error) => {
-                    // Out of file descriptors, mostly: the ones in use go on.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                }
-            },
-            _ = stop.changed() => return,
-        }
+    /// On the threads of whoever serves.
+    #[cfg(test)]
+    pub(crate) fn here(server: Arc<Server>) -> Self {
+        Redis { server, lanes: None }
     }
 }
 
-fn admit(
-    server: &Arc<Server>,
-    lane: &Handle,
-    mut stream: TcpStream,
-    peer: SocketAddr,
-    mut stop: watch::Receiver<bool>,
-) {
-    server.connections_seen.fetch_add(1, Ordering::Relaxed);
-    if server.connections.fetch_add(1, Ordering::Relaxed) >= server.limits.connections_max {
-        server.connections.fetch_sub(1, Ordering::Relaxed);
-        server.connections_refused.fetch_add(1, Ordering::Relaxed);
-        tokio::spawn(async move {
-            let _ = stream.write_all(b"-ERR max number of clients reached\r\n").await;
-        });
-        return;
+impl Protocol for Redis {
+    const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
+    const NEEDS_TLS: &'static [u8] =
+        b"-ERR this port speaks TLS: connect with TLS (rediss://, haul --tls)\r\n";
+
+    fn lane(&self) -> Option<&Handle> {
+        self.lanes.as_ref().map(|lanes| lanes.next())
     }
-    let _ = stream.set_nodelay(true);
-    let id = server.next_connection.fetch_add(1, Ordering::Relaxed) + 1;
-    let server = server.clone();
-    let stream = stream.into_std();
-    lane.spawn(async move {
-        let end = match stream.and_then(TcpStream::from_std) {
-            Ok(stream) => {
-                let mut conn = Conn::new(server.clone(), stream, id);
-                tokio::select! {
-                    biased;
-                    end = conn.run() => end,
-                    _ = stop.changed() => End::Stopping,
-                }
-            }
-            Err(error) => error.into(),
-        };
-        server.connections.fetch_sub(1, Ordering::Relaxed);
-        tracing::debug!(%peer, ?end, "connection ended");
-    });
+
+    async fn serve<S>(self, stream: S, remote: Remote, stop: watch::Receiver<bool>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
+    {
+        let id = self.server.next_connection.fetch_add(1, Ordering::Relaxed) + 1;
+        let address = remote.address;
+        let end = Conn::new(self.server, stream, remote, id).run(stop).await;
+        tracing::debug!(peer = %address, ?end, "connection ended");
+    }
 }

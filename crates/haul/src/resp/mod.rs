@@ -1,6 +1,6 @@
 //! The Redis-protocol server: sockets, sessions, pub/sub. What commands mean is in `dialect`, what they do in the shard.
 //!
-//! - `listen`: accepts connections, up to a limit, and stops.
+//! - `listen`: what is done with a connection of this port.
 //! - `conn`: one connection: bytes to requests, replies to bytes.
 //! - `session`: what a connection has said about itself; turns a request into a step. No sockets.
 //! - `transaction`: MULTI, EXEC, WATCH.
@@ -17,7 +17,8 @@ mod server;
 mod session;
 
 pub(crate) use hub::Hub;
-pub(crate) use listen::{Listener, serve};
-pub(crate) use server::{Limits, Server};
+pub(crate) use info::Usage;
+pub(crate) use listen::Redis;
+pub(crate) use server::{Guard, Limits, Server};
 #[cfg(feature = "fuzzing")]
 pub(crate) use session::{Session, Step};

@@ -1,12 +1,18 @@
 //! What all connections share.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
 
 use super::hub::Hub;
+use crate::auth::{Audit, Gate};
+use crate::bus::Bus;
 use crate::config::Config;
 use crate::dialect::scripts::Scripts;
 use crate::dialect::{DataLimits, ErrorFormat};
+use crate::net::{Peers, Tls};
+use crate::outlets::Outlets;
 use crate::shard::Shard;
 
 /// Limits of the Redis-protocol side.
@@ -40,10 +46,24 @@ impl Default for Limits {
     }
 }
 
+/// Who is let in, through what, and where it is written down.
+pub(crate) struct Guard {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) audit: Audit,
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
 /// One server, shared by its connections.
 pub(crate) struct Server {
     pub(crate) shard: Shard,
     pub(crate) hub: Hub,
+    pub(crate) bus: Bus,
+    pub(crate) tracer: crate::trace::Tracer,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) audit: Audit,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) peers: Peers,
+    pub(crate) net: crate::net::Limits,
     pub(crate) scripts: Mutex<Scripts>,
     /// The slow log's settings as profilers left them.
     pub(crate) slowlog: Mutex<std::collections::BTreeMap<&'static str, String>>,
@@ -59,18 +79,28 @@ pub(crate) struct Server {
     pub(crate) connections_seen: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) commands: AtomicU64,
+    pub(crate) http_requests: crate::http::Requests,
+    /// Queues that metrics show by name.
+    pub(crate) metrics_queues_max: usize,
     pub(crate) next_connection: AtomicU64,
-    stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
 }
 
 impl Server {
-    pub(crate) fn new(config: &Config, shard: Shard, hub: Hub, port: u16) -> Self {
+    pub(crate) fn new(config: &Config, shard: Shard, outlets: Outlets, port: u16, guard: Guard) -> Self {
         let data = std::fs::canonicalize(&config.data).unwrap_or_else(|_| config.data.clone());
         let slowlog =
             [("slowlog-log-slower-than", "10000".to_owned()), ("slowlog-max-len", "128".to_owned())];
         Server {
             shard,
-            hub,
+            hub: outlets.hub,
+            bus: outlets.bus,
+            tracer: outlets.tracer,
+            gate: guard.gate,
+            audit: guard.audit,
+            tls: guard.tls,
+            peers: Peers::new(&config.net),
+            net: config.net.clone(),
             scripts: Mutex::default(),
             slowlog: Mutex::new(slowlog.into()),
             limits: config.limits.clone(),
@@ -85,19 +115,26 @@ impl Server {
             connections_seen: AtomicU64::new(0),
             connections_refused: AtomicU64::new(0),
             commands: AtomicU64::new(0),
+            http_requests: crate::http::Requests::default(),
+            metrics_queues_max: config.metrics_queues_max,
             next_connection: AtomicU64::new(0),
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
         }
     }
 
     /// Who waits is answered now, and nobody waits any more.
     pub(crate) fn begin_stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.send_replace(true);
         self.shard.end_waits();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        *self.stopping.borrow()
+    }
+
+    /// Becomes true when the server stops: what has no end by itself ends then.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
     }
 
     pub(crate) fn scripts(&self) -> std::sync::MutexGuard<'_, Scripts> {

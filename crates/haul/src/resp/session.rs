@@ -8,9 +8,12 @@ use haul_engine::{Command, Name, Rules};
 
 use super::info;
 use super::server::Server;
+use crate::auth::action::Action;
+use crate::auth::{self, Access, Denied, Role, audit};
 use crate::clock;
 use crate::dialect::scripts::Loaded;
 use crate::dialect::{Env, Plan, Render, keys, native, older, qless, refusal};
+use crate::net::Remote;
 
 /// What a request amounts to.
 #[derive(Debug)]
@@ -54,6 +57,9 @@ pub(crate) struct Session {
     pub(crate) tenant: Name,
     pub(crate) client_name: Bytes,
     pub(crate) subscribed: bool,
+    pub(crate) remote: Remote,
+    /// None: it has not shown a token yet, or the one it showed is gone.
+    pub(crate) access: Option<Access>,
 }
 
 fn error(text: impl Into<String>) -> Step {
@@ -71,8 +77,10 @@ const NATIVE_PREFIX: &[u8] = b"haul.";
 const SHOWN_BYTES_MAX: usize = 128;
 
 impl Session {
-    pub(crate) fn new(id: u64) -> Self {
+    pub(crate) fn new(id: u64, remote: Remote, server: &Server) -> Self {
         Session {
+            access: server.gate.enter_unnamed(),
+            remote,
             id,
             protocol: Protocol::Resp2,
             tenant: Name::new(b""),
@@ -92,8 +100,103 @@ impl Session {
         }
     }
 
-    /// Understands one request. `args` is never empty.
+    /// Looks whether what the session may do has changed; false: it may do nothing.
+    pub(crate) fn refresh(&mut self, server: &Server) -> bool {
+        self.access = match self.access.take() {
+            Some(access) if access.generation == server.gate.generation() => Some(access),
+            Some(access) => server.gate.renew(&access),
+            None => server.gate.enter_unnamed(),
+        };
+        self.access.is_some()
+    }
+
+    /// Understands one request, if the caller may make it. `args` is never empty.
     pub(crate) fn step(&mut self, server: &Server, args: &[&[u8]]) -> Step {
+        let Some((first, rest)) = args.split_first() else { return error("ERR empty request") };
+        if !self.refresh(server) {
+            let name = String::from_utf8_lossy(first).to_ascii_lowercase();
+            return self.stranger_step(server, &name, rest);
+        }
+        let step = self.understand(server, args);
+        self.permit(server, step)
+    }
+
+    /// What one may say who has not shown a token.
+    fn stranger_step(&mut self, server: &Server, name: &str, rest: &[&[u8]]) -> Step {
+        match (name, rest) {
+            ("auth", rest) => self.auth(server, rest),
+            ("hello", rest) => self.hello(server, rest),
+            ("quit", _) => Step::Quit,
+            ("reset", []) => Step::Reset,
+            _ => error("NOAUTH Authentication required."),
+        }
+    }
+
+    fn auth(&mut self, server: &Server, rest: &[&[u8]]) -> Step {
+        let (name, secret) = match *rest {
+            [secret] => (None, secret),
+            [name, secret] => (Some(name), secret),
+            _ => return error(keys::arity("auth")),
+        };
+        if !server.gate.is_required() {
+            return error(
+                "ERR Client sent AUTH, but no password is set. Did you mean AUTH <username> <password>?",
+            );
+        }
+        match self.show(server, name, secret) {
+            Ok(()) => ok(),
+            Err(complaint) => complaint,
+        }
+    }
+
+    /// Shows a token. A wrong one leaves everything as it was.
+    fn show(&mut self, server: &Server, name: Option<&[u8]>, secret: &[u8]) -> Result<(), Step> {
+        if self.subscribed {
+            return Err(error("ERR AUTH is not possible with subscriptions; unsubscribe first"));
+        }
+        match server.gate.enter(name, secret, &self.remote.peer) {
+            Ok(access) => {
+                self.tenant = access.home();
+                self.access = Some(access);
+                Ok(())
+            }
+            Err(Denied::Wrong) => Err(error("WRONGPASS invalid username-password pair or user is disabled.")),
+            Err(Denied::TooOften) => {
+                Err(error("WRONGPASS too many wrong tokens from this address; try again in a few seconds"))
+            }
+        }
+    }
+
+    /// Lets a step through that the caller's role is enough for.
+    fn permit(&self, server: &Server, step: Step) -> Step {
+        let needed = match &step {
+            Step::Call(plan) => auth::needs(&plan.call.command),
+            Step::Publish { .. } => Role::Work,
+            Step::Subscribe { .. } | Step::Watch(_) | Step::Scan { .. } => Role::View,
+            _ => return step,
+        };
+        let Some(access) = &self.access else { return error("NOAUTH Authentication required.") };
+        let Some(role) = access.lacks(needed) else { return step };
+        if let Step::Call(plan) = &step
+            && let Some(mut entry) = self.entry(&plan.call)
+        {
+            entry.outcome = "NOPERM";
+            server.audit.note(*entry);
+        }
+        error(no_permission(access, role))
+    }
+
+    /// What the audit log is to say of a call.
+    pub(crate) fn entry(&self, call: &haul_engine::Call) -> Option<Box<audit::Entry>> {
+        let (action, access) = (Action::of(&call.command)?, self.access.as_ref()?);
+        Some(Box::new(audit::Entry::new(access, &self.remote, "redis", &call.tenant, action)))
+    }
+
+    fn is_server_wide(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.is_server_wide() && access.role == Role::Admin)
+    }
+
+    fn understand(&mut self, server: &Server, args: &[&[u8]]) -> Step {
         let Some((first, rest)) = args.split_first() else { return error("ERR empty request") };
         let restricted = self.subscribed && self.protocol == Protocol::Resp2;
         if !restricted
@@ -142,14 +245,19 @@ impl Session {
             ("quit", _) => Step::Quit,
             ("reset", []) => Step::Reset,
             ("select", [number]) => self.select(server, number),
-            ("auth", [] | [_, _, _, ..]) => error(keys::arity("auth")),
-            ("auth", _) => error(
-                "ERR Client sent AUTH, but no password is set. Did you mean AUTH <username> <password>?",
-            ),
-            ("hello", rest) => self.hello(rest),
+            ("auth", rest) => self.auth(server, rest),
+            ("hello", rest) => self.hello(server, rest),
             ("client", rest) => self.client(rest),
+            ("script" | "config", [word, ..])
+                if changes_all(word) && self.access.is_some() && !self.is_server_wide() =>
+            {
+                error("NOPERM this is for all tenants and needs a token of role admin for the tenant *")
+            }
             ("script", rest) => script(server, rest),
-            ("info", _) => Step::Reply(bulk(info::text(server).as_bytes())),
+            ("info", _) => match &self.access {
+                Some(access) => Step::Reply(bulk(info::text(server, access).as_bytes())),
+                None => error("NOAUTH Authentication required."),
+            },
             ("config", rest) => config(server, rest),
             ("slowlog", rest) => slowlog(rest),
             ("command", _) => Step::Reply(Frame::Array(Vec::new())),
@@ -186,24 +294,38 @@ impl Session {
         }
     }
 
-    fn select(&mut self, server: &Server, number: &[u8]) -> Step {
-        let number: Option<i64> = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok());
-        match number {
-            None => error("ERR value is not an integer or out of range"),
-            Some(number) => match usize::try_from(number) {
-                Ok(number) if number < server.limits.databases => {
-                    self.tenant = if number == 0 { Name::new(b"") } else { Name::from(number.to_string()) };
-                    ok()
-                }
-                _ => error("ERR DB index is out of range"),
+    /// By number, as in Redis, or by name. A token for one tenant has only that, as number 0.
+    fn select(&mut self, server: &Server, chosen: &[u8]) -> Step {
+        let text = std::str::from_utf8(chosen).unwrap_or_default();
+        let tenant = match text.parse::<i64>().map(usize::try_from) {
+            Ok(Ok(number)) if number < server.limits.databases => match &self.access {
+                Some(access) if number == 0 => access.home(),
+                _ => auth::tenant(number.to_string().as_bytes()),
             },
+            Ok(_) => return error("ERR DB index is out of range"),
+            Err(_) if !text.starts_with(|first: char| first.is_ascii_alphabetic()) => {
+                return error("ERR value is not an integer or out of range");
+            }
+            Err(_) => match auth::check_name("a tenant", text) {
+                Ok(()) => auth::tenant(chosen),
+                Err(complaint) => return error(format!("ERR {complaint}")),
+            },
+        };
+        match &self.access {
+            Some(access) if access.admits(&tenant) => {
+                self.tenant = tenant;
+                ok()
+            }
+            Some(access) => error(format!("NOPERM this token is for the tenant {} only", access.scope)),
+            None => error("NOAUTH Authentication required."),
         }
     }
 
-    fn hello(&mut self, rest: &[&[u8]]) -> Step {
+    fn hello(&mut self, server: &Server, rest: &[&[u8]]) -> Step {
         let mut options = rest.iter();
+        let (mut protocol, mut client_name) = (self.protocol, None);
         if let Some(version) = options.next() {
-            self.protocol = match *version {
+            protocol = match *version {
                 b"2" => Protocol::Resp2,
                 b"3" => Protocol::Resp3,
                 other if haul_engine::parse_number(other).is_some() => {
@@ -215,16 +337,31 @@ impl Session {
         while let Some(option) = options.next() {
             match option.to_ascii_uppercase().as_slice() {
                 b"SETNAME" => match options.next() {
-                    Some(name) => self.client_name = Bytes::copy_from_slice(name),
+                    Some(name) => client_name = Some(Bytes::copy_from_slice(name)),
                     None => return error("ERR Syntax error in HELLO option 'setname'"),
                 },
-                b"AUTH" if options.next().is_some() && options.next().is_some() => {}
+                b"AUTH" => match (options.next(), options.next()) {
+                    (Some(name), Some(secret)) if server.gate.is_required() => {
+                        if let Err(complaint) = self.show(server, Some(name), secret) {
+                            return complaint;
+                        }
+                    }
+                    (Some(_), Some(_)) => {}
+                    _ => return error("ERR Syntax error in HELLO option 'auth'"),
+                },
                 _ => {
                     let shown = String::from_utf8_lossy(option).into_owned();
                     return error(format!("ERR Syntax error in HELLO option '{shown}'"));
                 }
             }
         }
+        if self.access.is_none() {
+            return error(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+            );
+        }
+        self.protocol = protocol;
+        self.client_name = client_name.unwrap_or_else(|| std::mem::take(&mut self.client_name));
         let protocol = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
         let pair = |key: &'static str, value: Frame| (Frame::bulk(key), value);
         Step::Reply(Frame::Map(vec![
@@ -387,6 +524,16 @@ const WRITES: &[&str] = &[
     "spop",
     "zremrangebyrank",
 ];
+
+/// What of `SCRIPT` and `CONFIG` takes effect on every tenant's connections.
+fn changes_all(word: &[u8]) -> bool {
+    [b"FLUSH".as_slice(), b"SET", b"RESETSTAT"].iter().any(|change| word.eq_ignore_ascii_case(change))
+}
+
+fn no_permission(access: &Access, needed: Role) -> String {
+    let token = access.token().unwrap_or_default();
+    format!("NOPERM this needs the role {needed}; the token {token} has the role {}", access.role)
+}
 
 fn allowed_subscribed(name: &str) -> bool {
     matches!(name, "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "ping" | "quit" | "reset")

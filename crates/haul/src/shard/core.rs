@@ -5,11 +5,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Refusal, Reply};
+use haul_engine::{
+    BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Notice, Refusal, Reply,
+};
 use haul_store::{Batch, Bodies, Fault, Pin, Space, Store};
 
 use super::outlet::Done;
+use super::tally::Slot;
+use super::thread::Counters;
 use super::waiters::{Waiter, Waiters};
+use crate::bus::Listeners;
 
 /// Bytes of recently written bodies kept at hand for the pops that follow their puts.
 const RECENT_BYTES_MAX: usize = 32 << 20;
@@ -54,6 +59,14 @@ pub(crate) struct Fetch {
 pub(crate) trait Publish {
     fn publish(&mut self, tenant: &Name, events: Vec<Event>);
 
+    /// Who wants notices; asked for once.
+    fn listeners(&self) -> Listeners {
+        Listeners::default()
+    }
+
+    /// What happened in full, while anybody wants it.
+    fn notice(&mut self, _tenant: &Name, _notices: Vec<Notice>) {}
+
     /// Whether anybody would hear them now.
     fn is_heard(&self) -> bool {
         true
@@ -74,6 +87,9 @@ pub(crate) struct Core {
     /// Not let out yet.
     open: Vec<Answer>,
     events: Vec<(Name, Vec<Event>)>,
+    notices: Vec<(Name, Vec<Notice>)>,
+    listeners: Listeners,
+    counters: Arc<Counters>,
 }
 
 /// A request answered in this round, and where its answer goes.
@@ -115,7 +131,15 @@ impl Core {
             round_bytes: 0,
             open: Vec::new(),
             events: Vec::new(),
+            notices: Vec::new(),
+            listeners: Listeners::default(),
+            counters: Arc::default(),
         })
+    }
+
+    /// Notices are made while anybody of these wants them; commands are counted here.
+    pub(crate) fn attach(&mut self, listeners: Listeners, counters: Arc<Counters>) {
+        (self.listeners, self.counters) = (listeners, counters);
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -166,6 +190,7 @@ impl Core {
         if let Some(full) =
             self.full.clone().filter(|_| request.calls.iter().any(|call| !call.command.is_look()))
         {
+            request.calls.iter().for_each(|call| self.counters.tally.count_full(Slot::of(&call.command)));
             let outcomes = request.calls.iter().map(|_| Outcome::Fault(full.fault.clone())).collect();
             self.open.push(Answer { done: request.done, outcomes: Some(outcomes) });
             return;
@@ -189,7 +214,17 @@ impl Core {
         let tenant = call.tenant.clone();
         self.engine.watch(!self.waiters.is_empty());
         self.engine.freeze(self.full.is_some());
+        let listened = self.listeners.any();
+        self.engine.listen(listened);
+        let slot = Slot::of(&call.command);
         let reply = self.engine.apply(call);
+        self.counters.tally.count(slot, &reply);
+        if listened {
+            let notices = self.engine.take_notices();
+            if !notices.is_empty() {
+                self.notices.push((tenant.clone(), notices));
+            }
+        }
         let events = self.engine.take_events();
         if !events.is_empty() {
             self.events.push((tenant, events));
@@ -284,6 +319,9 @@ impl Core {
         let size = if changes.is_empty() { None } else { Some(self.commit(changes)?) };
         for (tenant, events) in self.events.drain(..) {
             publish.publish(&tenant, events);
+        }
+        for (tenant, notices) in self.notices.drain(..) {
+            publish.notice(&tenant, notices);
         }
         let next = Vec::with_capacity(self.open.len());
         Ok(Finished { size, answers: std::mem::replace(&mut self.open, next) })

@@ -5,11 +5,13 @@
 //! - `waiters`: blocked pops, and when to look again for them.
 //! - `thread`: the loop around the core.
 //! - `outlet`: how the answers of a round reach the connections.
+//! - `tally`: figures of what was done, for metrics.
 //! - `handle`: what the rest of the server holds: cheap to clone.
 
 mod core;
 mod handle;
 mod outlet;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -19,4 +21,5 @@ mod waiters;
 pub(crate) use self::core::Request;
 pub(crate) use self::core::{Core, Delivery, Outcome, Publish};
 pub(crate) use handle::{Gone, Shard};
+pub(crate) use tally::BucketsNow;
 pub(crate) use thread::{OpenStore, Settings, start};

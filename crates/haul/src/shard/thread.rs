@@ -10,6 +10,7 @@ use haul_store::{Bodies, Fault, Store};
 use super::core::{Core, Full, Publish, Request};
 use super::handle::Shard;
 use super::outlet::Outlet;
+use super::tally::{Buckets, Tally};
 use crate::clock;
 
 /// Opens the store, at start and again after a fault.
@@ -37,8 +38,7 @@ const CAREFUL_ROUNDS: usize = 1000;
 /// Between attempts to open a store that failed.
 const REOPEN_PAUSE: Duration = Duration::from_millis(500);
 
-/// What the shard did; read by `INFO`.
-#[derive(Default)]
+/// What the shard did; read by `INFO` and metrics.
 pub(crate) struct Counters {
     pub(crate) calls: AtomicU64,
     pub(crate) rounds: AtomicU64,
@@ -53,11 +53,45 @@ pub(crate) struct Counters {
     pub(crate) fsyncs: AtomicU64,
     pub(crate) disk_bytes: AtomicU64,
     pub(crate) log_bytes: AtomicU64,
+    /// The state is being read again after a fault.
+    pub(crate) loading: AtomicBool,
+    pub(crate) tally: Tally,
+    /// Commands of a round.
+    pub(crate) round_sizes: Buckets<11>,
+    /// Microseconds.
+    pub(crate) commit_times: Buckets<14>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            calls: AtomicU64::default(),
+            rounds: AtomicU64::default(),
+            commits: AtomicU64::default(),
+            records: AtomicU64::default(),
+            bytes: AtomicU64::default(),
+            commit_micros: AtomicU64::default(),
+            faults: AtomicU64::default(),
+            jobs: AtomicUsize::default(),
+            waiting: AtomicUsize::default(),
+            full: AtomicBool::default(),
+            fsyncs: AtomicU64::default(),
+            disk_bytes: AtomicU64::default(),
+            log_bytes: AtomicU64::default(),
+            loading: AtomicBool::default(),
+            tally: Tally::default(),
+            round_sizes: Buckets::new([1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 4096]),
+            commit_times: Buckets::new([
+                100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+                1_000_000, 2_500_000,
+            ]),
+        }
+    }
 }
 
 /// Starts a shard's thread on a loaded core.
 pub(crate) fn start(
-    core: Core,
+    mut core: Core,
     open: OpenStore,
     settings: Settings,
     publish: Box<dyn Publish + Send>,
@@ -71,6 +105,7 @@ pub(crate) fn start(
         draining: Arc::new(AtomicBool::new(false)),
         outlet: Arc::new(Outlet::new()),
     };
+    core.attach(publish.listeners(), shard.counters.clone());
     let bodies = shard.bodies.clone();
     let (counters, stopping) = (shard.counters.clone(), shard.stopping.clone());
     let draining = shard.draining.clone();
@@ -177,6 +212,7 @@ impl Loop {
             next = self.arrived.try_recv().ok();
         }
         self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
+        self.counters.round_sizes.add(calls as u64);
     }
 
     fn count(&self, size: Option<super::core::RoundSize>, took: Duration) {
@@ -187,6 +223,7 @@ impl Loop {
             self.counters.bytes.fetch_add(size.bytes as u64, Ordering::Relaxed);
             let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             self.counters.commit_micros.fetch_add(micros, Ordering::Relaxed);
+            self.counters.commit_times.add(micros);
         }
     }
 
@@ -213,6 +250,7 @@ impl Loop {
     /// The store failed: everything unanswered is told to try again, the memory is dropped and loaded again.
     fn recover(&mut self, core: Core, fault: &Fault) -> Result<Core, Fault> {
         self.counters.faults.fetch_add(1, Ordering::Relaxed);
+        self.counters.loading.store(true, Ordering::Relaxed);
         tracing::error!(%fault, "a round could not be made durable: the state is loaded again from the store");
         let told = match fault {
             Fault::TooLarge { .. } if core.open_requests() > 1 => {
@@ -236,6 +274,8 @@ impl Loop {
                     if let Ok(mut bodies) = self.bodies.write() {
                         *bodies = core.bodies();
                     }
+                    core.attach(self.publish.listeners(), self.counters.clone());
+                    self.counters.loading.store(false, Ordering::Relaxed);
                     core.resume(waiters, full, clock::now());
                     return Ok(core);
                 }

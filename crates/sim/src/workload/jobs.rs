@@ -37,6 +37,7 @@ impl Workload {
             depends: self.depends(),
             throttles: self.throttle_ids(),
             when,
+            trace: None,
         }
     }
 

@@ -54,6 +54,7 @@ fn with_a_body() -> World {
         depends: Vec::new(),
         throttles: Vec::new(),
         when: haul_engine::PutWhen::Always,
+        trace: None,
     };
     let command = haul_engine::Command::Put(Box::new(put));
     let call = Call { tenant: "".into(), now: 1.0, clock: 1.0, rules: haul_engine::Rules::QLESS, command };

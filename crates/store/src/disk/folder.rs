@@ -16,8 +16,10 @@ pub(crate) const FORMAT: u32 = 1;
 const LOCK_NAME: &str = "LOCK";
 const FORMAT_NAME: &str = "FORMAT";
 const FORMAT_DRAFT: &str = "FORMAT.new";
-/// What an empty data folder may contain: our own beginnings, and a file system's root.
-const HARMLESS: [&str; 3] = [LOCK_NAME, FORMAT_DRAFT, "lost+found"];
+/// What an empty data folder may contain: our own beginnings, a file system's root, and tokens made before the first
+/// start.
+const HARMLESS: [&str; 7] =
+    [LOCK_NAME, FORMAT_DRAFT, "lost+found", "tokens.json", "tokens.json.new", "tokens.lock", "audit.log"];
 
 /// A locked data folder of a known format; the lock goes when this is dropped.
 #[derive(Debug)]

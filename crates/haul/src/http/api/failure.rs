@@ -162,5 +162,6 @@ fn again(jid: Name, queue: Name) -> Command {
         depends: Vec::new(),
         throttles: Vec::new(),
         when: PutWhen::Exists,
+        trace: None,
     }))
 }

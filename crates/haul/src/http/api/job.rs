@@ -18,8 +18,8 @@ use crate::http::schema::{ChangedDoc, CountDoc, JobDoc, JobsDoc, Problems, PutDo
 
 /// Seconds a result is waited for at most.
 const RESULT_WAIT_MAX: f64 = 3600.0;
-/// How often a job that is waited for is looked at when nothing is heard of it.
-const RESULT_LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
+/// How soon who waits for a job notices that the server stops.
+const STOP_LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// A job.
 #[utoipa::path(get, path = "/api/v1/jobs/{jid}", operation_id = "get_job", tag = "jobs",
@@ -121,6 +121,7 @@ pub(super) async fn requeue(
         depends: caller.names("depends", &wanted.depends)?,
         throttles: Vec::new(),
         when: PutWhen::Exists,
+        trace: None,
     };
     caller.ask(Command::Put(Box::new(put))).await?;
     let mut out = Vec::new();
@@ -301,16 +302,23 @@ pub(super) async fn result(
         return Err(Problem::bad(format!("wait is from 0 to {RESULT_WAIT_MAX} seconds (result-wait-max)")));
     }
     let deadline = clock::now() + wait;
+    // Made before the first look: nothing that happens after it goes unheard.
+    let mut watch = caller.server.bus.changed(&caller.tenant, &jid);
     loop {
         let (job, answer) = find(&caller, jid.clone()).await?;
         let ended = matches!(job.state, State::Complete | State::Failed);
         if ended || clock::now() >= deadline {
             return Ok(told(&job, &answer));
         }
-        if caller.server.is_stopping() {
-            return Err(Problem::stopping());
+        while clock::now() < deadline {
+            if caller.server.is_stopping() {
+                return Err(Problem::stopping());
+            }
+            let left = std::time::Duration::from_secs_f64((deadline - clock::now()).max(0.0));
+            if tokio::time::timeout(left.min(STOP_LOOK_EVERY), watch.next()).await.is_ok() {
+                break;
+            }
         }
-        tokio::time::sleep(RESULT_LOOK_EVERY).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The native interface: everything the engine can do, as JSON under `/api/v1`. `/openapi.json` describes it and is made
 //! from the same lines that route it.
 
+mod audit;
 mod failure;
 mod job;
 mod put;
@@ -88,13 +89,15 @@ pub(super) fn routes() -> (Router<Arc<Server>>, Description) {
         .routes(routes!(setting::release_throttle))
         .routes(routes!(setting::tags))
         .routes(routes!(setting::info))
+        .routes(routes!(crate::http::events::stream))
+        .routes(routes!(audit::list))
         .split_for_parts();
     complete_description(&mut document);
     (routes, document)
 }
 
-/// What the derived description cannot say: documents take no members but those described (entries of a history have
-/// more, by their kind), and names are not empty.
+/// What the derived description cannot say: documents take no members but those described (entries of a history and of the
+/// audit log have more, by their kind), and names are not empty.
 fn complete_description(document: &mut Description) {
     use utoipa::openapi::RefOr;
     use utoipa::openapi::schema::{AdditionalProperties, Schema};
@@ -103,7 +106,7 @@ fn complete_description(document: &mut Description) {
         if name == "Name" {
             object.min_length = Some(1);
         }
-        if name != "Entry" && !object.properties.is_empty() {
+        if !["Entry", "AuditEntry"].contains(&name.as_str()) && !object.properties.is_empty() {
             object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
         }
     }

@@ -140,6 +140,7 @@ fn read(caller: &Caller, document: &PutDocument<'_>, if_exists: Option<IfExists>
         Some(IfExists::Refuse | IfExists::Return) => put.when = PutWhen::New,
         None => {}
     }
+    put.trace = put.trace.or_else(|| caller.trace.clone());
     Ok(put)
 }
 

@@ -1,0 +1,121 @@
+//! Figures of the server itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::page::{Distribution, Kind, Page};
+use crate::resp::{Server, Usage};
+use crate::shard::BucketsNow;
+
+pub(super) fn write(page: &mut Page, server: &Server, tenants: usize) {
+    process(page, server);
+    connections(page, server);
+    shard(page, server);
+    store(page, server);
+    let spans = server.tracer.figures();
+    let help = "Trace spans handed to the collector.";
+    page.single("haul_spans_exported_total", Kind::Counter, help, load(&spans.exported));
+    let help = "Trace spans dropped.";
+    page.single("haul_spans_dropped_total", Kind::Counter, help, load(&spans.dropped));
+    page.single("haul_tenants", Kind::Gauge, "Tenants that hold anything.", tenants as f64);
+}
+
+fn load(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
+}
+
+fn process(page: &mut Page, server: &Server) {
+    page.metric("haul_build_info", Kind::Gauge, "The version that runs; always 1.")
+        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let usage = Usage::read();
+    let (resident, cpu) = (usage.resident_bytes as f64, usage.user_seconds + usage.system_seconds);
+    let help = "When the server was started, in seconds since 1970.";
+    page.single("process_start_time_seconds", Kind::Gauge, help, server.started_at);
+    page.single("process_resident_memory_bytes", Kind::Gauge, "Memory in use.", resident);
+    page.single("process_cpu_seconds_total", Kind::Counter, "Processor time used.", cpu);
+    let ready = super::super::health::obstacle(server).is_none();
+    page.single(
+        "haul_ready",
+        Kind::Gauge,
+        "Whether commands that write are served.",
+        f64::from(u8::from(ready)),
+    );
+}
+
+fn connections(page: &mut Page, server: &Server) {
+    let gauges = [
+        (
+            "haul_connections",
+            "Connections of the Redis protocol.",
+            server.connections.load(Ordering::Relaxed),
+        ),
+        ("haul_subscribers", "Connections subscribed to channels.", server.hub.subscribers()),
+        ("haul_event_streams", "Event streams over HTTP.", server.bus.streams()),
+        ("haul_job_waits", "Requests that wait for a job.", server.bus.watches()),
+        (
+            "haul_blocked_pops",
+            "Pops that wait for a job to be there.",
+            server.shard.counters().waiting.load(Ordering::Relaxed),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Kind::Gauge, help, value as f64);
+    }
+    let counters = [
+        ("haul_connections_total", "Connections accepted.", &server.connections_seen),
+        (
+            "haul_connections_refused_total",
+            "Connections beyond connections-max.",
+            &server.connections_refused,
+        ),
+        (
+            "haul_redis_commands_total",
+            "Commands of the Redis protocol, queue commands or not.",
+            &server.commands,
+        ),
+    ];
+    for (name, help, counter) in counters {
+        page.single(name, Kind::Counter, help, load(counter));
+    }
+    let mut metric =
+        page.metric("haul_http_requests_total", Kind::Counter, "HTTP requests by class of status.");
+    for (class, count) in server.http_requests.counted() {
+        metric.sample(&[("status", class)], count as f64);
+    }
+}
+
+fn shard(page: &mut Page, server: &Server) {
+    let counters = server.shard.counters();
+    let help = "Queue commands by what they were and how they ended: ok, or the refusal's code.";
+    let mut metric = page.metric("haul_commands_total", Kind::Counter, help);
+    for (command, outcome, count) in counters.tally.counted() {
+        metric.sample(&[("command", command), ("outcome", outcome)], count as f64);
+    }
+    let help = "Commands that went into one round.";
+    page.metric("haul_round_commands", Kind::Histogram, help)
+        .distribution(&[], &distribution(&counters.round_sizes.now(), 1.0));
+    let help = "Time to make a round durable.";
+    page.metric("haul_commit_seconds", Kind::Histogram, help)
+        .distribution(&[], &distribution(&counters.commit_times.now(), 1e6));
+}
+
+fn store(page: &mut Page, server: &Server) {
+    let counters = server.shard.counters();
+    let totals = [
+        ("haul_records_written_total", "Records written to the store.", &counters.records),
+        ("haul_bytes_written_total", "Bytes of records written to the store.", &counters.bytes),
+        ("haul_fsyncs_total", "Times the disk was made to keep what was written.", &counters.fsyncs),
+        ("haul_store_faults_total", "Rounds that could not be made durable.", &counters.faults),
+    ];
+    for (name, help, counter) in totals {
+        page.single(name, Kind::Counter, help, load(counter));
+    }
+    page.single("haul_store_bytes", Kind::Gauge, "What the data takes on disk.", load(&counters.disk_bytes));
+    page.single("haul_log_bytes", Kind::Gauge, "How much of it is the round log.", load(&counters.log_bytes));
+    let full = f64::from(u8::from(counters.full.load(Ordering::Relaxed)));
+    page.single("haul_read_only", Kind::Gauge, "Whether the disk is full: writes are refused.", full);
+}
+
+fn distribution(now: &BucketsNow, scale: f64) -> Distribution {
+    let up_to = now.up_to.iter().map(|(bound, count)| (*bound as f64 / scale, *count)).collect();
+    Distribution { up_to, count: now.count, sum: now.sum as f64 / scale }
+}
