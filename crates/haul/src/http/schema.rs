@@ -50,12 +50,14 @@ pub(crate) struct JobDoc {
     /// Who holds it, while it runs.
     #[schema(required)]
     pub(crate) worker: Option<String>,
-    /// When the lock ends, in seconds since 1970, while it runs.
+    /// When the lock ends, in seconds since 1970, while it runs; null also if it never ends.
     #[schema(required)]
     pub(crate) expires: Option<f64>,
     /// When it is due, if it is scheduled.
     #[schema(required)]
     pub(crate) due: Option<f64>,
+    /// The process that runs it, where its worker said.
+    pub(crate) pid: Option<String>,
     pub(crate) tags: Vec<String>,
     pub(crate) tracked: bool,
     #[schema(required)]
