@@ -118,6 +118,7 @@ impl Random {
                 trace: None,
             })),
             1 | 2 => Command::Pop(Pop {
+                klasses: Vec::new(),
                 worker,
                 queues: vec![queue],
                 round_robin: false,
