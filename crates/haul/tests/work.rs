@@ -51,14 +51,19 @@ impl Rig {
 
     /// On the address it had.
     fn start_server(&mut self) {
-        let address = self.address.clone();
-        let mut started = Server::try_start(&self.path("data"), &["--redis", &address]);
+        let address = &self.address;
+        let start = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+            command.args(["serve", "--redis", address, "--http", "off", "--data"]).arg(self.path("data"));
+            Server::spawn(command)
+        };
+        let mut started = start();
         for _ in 0..50 {
             if started.is_ok() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(100));
-            started = Server::try_start(&self.path("data"), &["--redis", &address]);
+            started = start();
         }
         self.server = Some(started.unwrap());
     }
@@ -242,7 +247,7 @@ fn a_task_beyond_its_limits_is_contained_and_named() {
         ("forks", &["--time-limit", "1s"], forks.as_str(), "time-limit"),
         ("flood", &["--output", "2m"], "yes", "output-limit"),
         ("noise", &["--output", "2m"], "yes >&2", "output-limit"),
-        ("disk", &["--disk", "1m"], "while :; do head -c 300000 /dev/zero > f$((n++)); sleep 0.05; done", "disk-limit"),
+        ("disk", &["--disk", "1m"], "while :; do n=$((n+1)); head -c 300000 /dev/zero > f$n; sleep 0.05; done", "disk-limit"),
         ("file", &["--file-size", "100k"], "exec head -c 300000 /dev/zero > f", "file-size-limit"),
         ("memory", &["--memory", "64m"], "x=$(head -c 30000000 /dev/zero | tr '\\0' x); while :; do y=$y$x; sleep 0.02; done", "memory-limit"),
         ("processes", &["--processes", "20"], "for i in $(seq 40); do sleep 300 & done; wait", "process-limit"),
@@ -269,8 +274,8 @@ fn a_result_is_bounded_and_says_so() {
 /// The same task through every way a worker can end, with a lock shorter than the task.
 #[test]
 fn a_task_outlives_its_worker_however_that_ends() {
-    let seconds = if long() { 60.0 } else { 5.0 };
-    let lock = if long() { "20s" } else { "2s" };
+    let seconds = if long() { 60.0 } else { 8.0 };
+    let lock = if long() { "20s" } else { "6s" };
     let mut rig = Rig::new();
     let task = slow_task(&rig, seconds);
     rig.put("j", &json!({}));
