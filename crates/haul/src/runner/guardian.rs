@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use haul_client::{Client, Job, Report};
+use haul_client::{Client, Job};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::unix::pipe;
@@ -170,15 +170,14 @@ impl Guardian {
             Ok(supervisor) => supervisor,
             Err(error) => return self.fault(job, &error),
         };
-        let Ended { status, stop, said, output, reported } = supervisor.run(&mut self.orders).await;
+        let Ended { status, stop, said, output, report } = supervisor.run(&mut self.orders).await;
         self.is_stopping |= stop == Some(Stop::Interrupted);
         let mut log = String::from_utf8_lossy(output.shown()).into_owned();
         if log.is_empty() {
             // Some tools complain on standard output.
             log = output.result();
         }
-        if stop != Some(Stop::Lost) && (output.log_bytes > reported || output.is_result_cut()) {
-            let mut report = Report::job(&self.plan.worker, job).output(output.shown(), output.log_bytes);
+        if let Some(mut report) = report.filter(|_| stop != Some(Stop::Lost)) {
             if output.is_result_cut() {
                 let cut = format!(
                     "the result was cut: {} of {} bytes are kept",

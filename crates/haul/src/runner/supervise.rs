@@ -42,12 +42,12 @@ pub(super) struct Ended {
     pub(super) stop: Option<Stop>,
     pub(super) said: Option<(u16, String)>,
     pub(super) output: Output,
-    /// How much of its log has been reported.
-    pub(super) reported: u64,
+    /// What the server does not have of what it said.
+    pub(super) report: Option<Report>,
 }
 
-/// What is yet to be reported.
-#[derive(Default)]
+/// What the task said last.
+#[derive(Clone, Default)]
 struct News {
     percent: Option<f64>,
     message: Option<String>,
@@ -77,8 +77,12 @@ pub(super) struct Supervisor<'a> {
     asked_at: Option<Instant>,
     report: Call<()>,
     reported_at: Option<Instant>,
-    reported: u64,
     news: News,
+    /// How much there is to report: of news, and bytes of the log.
+    said: (u64, u64),
+    /// How much is on its way, and how much has arrived.
+    sent: (u64, u64),
+    arrived: (u64, u64),
     class: Option<(u16, String)>,
 }
 
@@ -120,8 +124,10 @@ impl<'a> Supervisor<'a> {
             asked_at: None,
             report: None,
             reported_at: None,
-            reported: 0,
             news: News::default(),
+            said: (0, 0),
+            sent: (0, 0),
+            arrived: (0, 0),
             class: None,
         })
     }
@@ -138,10 +144,11 @@ impl<'a> Supervisor<'a> {
         self.read_rest();
         let said = self.output.finish();
         self.heard(said);
+        let report = (self.said != self.arrived || self.output.is_result_cut()).then(|| self.news_report());
         let fresh = Output::new(self.folder.log(), 0, false);
         let output = std::mem::replace(&mut self.output, fresh);
         let stop = self.stop.map(|(why, _)| why);
-        Ended { status, stop, said: self.class.take(), output, reported: self.reported }
+        Ended { status, stop, said: self.class.take(), output, report }
     }
 
     /// Does what is due and waits for one thing to happen; the status if that was the task's end.
@@ -167,7 +174,12 @@ impl<'a> Supervisor<'a> {
                 }
             },
             (sent_at, answer) = finished(&mut self.beat) => self.beaten(sent_at, answer),
-            (_, answer) = finished(&mut self.report) => self.answered(answer.err()),
+            (_, answer) = finished(&mut self.report) => {
+                if answer.is_ok() {
+                    self.arrived = self.sent;
+                }
+                self.answered(answer.err());
+            }
             order = orders.next() => self.obey(order),
             () = tokio::time::sleep_until(wake.into()) => {}
         }
@@ -253,19 +265,27 @@ impl<'a> Supervisor<'a> {
             self.beat = Some(Box::pin(async move { (now, client.heartbeat(&beat).await) }));
         }
         if self.report.is_none() && self.report_at().is_some_and(|at| now >= at) && !self.is_lost() {
-            let News { percent, message, checkpoint } = std::mem::take(&mut self.news);
-            let mut report = Report::job(&self.plan.worker, self.job);
-            report = percent.into_iter().fold(report, Report::percent);
-            report = message.into_iter().fold(report, Report::message);
-            report = checkpoint.into_iter().fold(report, Report::checkpoint);
-            if self.output.log_bytes > self.reported {
-                self.reported = self.output.log_bytes;
-                report = report.output(self.output.shown(), self.output.log_bytes);
-            }
+            let report = self.news_report();
+            self.sent = self.said;
             self.reported_at = Some(now);
             let client = self.client.clone();
             self.report = Some(Box::pin(async move { (now, client.report(&report).await) }));
         }
+    }
+
+    /// Everything the server does not have yet.
+    fn news_report(&self) -> Report {
+        let mut report = Report::job(&self.plan.worker, self.job);
+        if self.said.0 > self.arrived.0 {
+            let News { percent, message, checkpoint } = self.news.clone();
+            report = percent.into_iter().fold(report, Report::percent);
+            report = message.into_iter().fold(report, Report::message);
+            report = checkpoint.into_iter().fold(report, Report::checkpoint);
+        }
+        if self.said.1 > self.arrived.1 {
+            report = report.output(self.output.shown(), self.output.log_bytes);
+        }
+        report
     }
 
     fn beat_at(&self, is_orphan: bool) -> Instant {
@@ -278,10 +298,7 @@ impl<'a> Supervisor<'a> {
 
     /// When there is news to report, and it may be.
     fn report_at(&self) -> Option<Instant> {
-        let News { percent, message, checkpoint } = &self.news;
-        let news = percent.is_some() || message.is_some() || checkpoint.is_some();
-        let due = news || self.output.log_bytes > self.reported;
-        due.then(|| self.reported_at.map_or(self.began_at, |at| at + REPORT))
+        (self.said != self.arrived).then(|| self.reported_at.map_or(self.began_at, |at| at + REPORT))
     }
 
     fn is_lost(&self) -> bool {
@@ -326,6 +343,7 @@ impl<'a> Supervisor<'a> {
 
     fn heard(&mut self, said: Vec<Said>) {
         self.class = last_class(&said).or(self.class.take());
+        self.said = (self.said.0 + said.len() as u64, self.output.log_bytes);
         for said in said {
             match said {
                 Said::Progress { percent, message } => {
