@@ -153,15 +153,19 @@ fn audit_tasks(tenant: &Tenant, said: &mut Vec<String>) {
         let Some(task) = job.task() else { continue };
         listed += usize::from(task.listed.is_some());
         if let Some(order) = task.listed
-            && tenant.indexes.finished_list(&task.home, job.place).and_then(|list| list.get(&order)) != Some(jid)
+            && tenant.indexes.finished_list(&task.home, job.place).and_then(|list| list.get(&order))
+                != Some(jid)
         {
             said.push(format!("task {jid} is missing from the finished tasks of {}", task.home));
         }
-        for (key, member) in task.started.iter().filter(|(key, member)| !tenant.indexes.keyspace.has(key, member)) {
+        for (key, member) in
+            task.started.iter().filter(|(key, member)| !tenant.indexes.keyspace.has(key, member))
+        {
             said.push(format!("task {jid} was started as {member:?}, which {key} does not hold"));
         }
     }
-    let entries: usize = tenant.indexes.finished.values().map(|lists| lists.complete.len() + lists.failed.len()).sum();
+    let entries: usize =
+        tenant.indexes.finished.values().map(|lists| lists.complete.len() + lists.failed.len()).sum();
     if entries != listed {
         said.push(format!("{listed} finished tasks but {entries} entries in their lists"));
     }

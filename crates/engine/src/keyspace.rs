@@ -351,7 +351,8 @@ impl Keyspace {
         count: i64,
         wanted: &Name,
     ) -> Result<usize, Refusal> {
-        let limit = if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
+        let limit =
+            if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
         self.change(key, |value| {
             let Value::List(list) = value else { return Err(Refusal::WrongType) };
             let places: Vec<usize> = (0..list.len()).filter(|at| list.get(*at) == Some(wanted)).collect();

@@ -174,9 +174,7 @@ impl Collection<'_> {
 impl Tenant {
     pub(crate) fn key(&self, cx: &Cx<'_>, query: &KeyQuery) -> Result<Reply, Refusal> {
         let view = match query {
-            KeyQuery::Type { key } => {
-                KeyView::Type(self.kind_of(cx, key).unwrap_or(KeyType::None))
-            }
+            KeyQuery::Type { key } => KeyView::Type(self.kind_of(cx, key).unwrap_or(KeyType::None)),
             KeyQuery::Exist { keys } => {
                 KeyView::Count(keys.iter().filter(|key| self.kind_of(cx, key).is_some()).count())
             }
@@ -316,7 +314,8 @@ impl Tenant {
 
     fn score_of(&self, cx: &Cx<'_>, key: &Name, member: &Name) -> Result<Option<f64>, Refusal> {
         // The indexes of a queue can be long; the job itself knows its score.
-        let scheduled = key.bytes().strip_prefix(b"blueque_scheduled_tasks_").map(|queue| (queue, Place::Scheduled));
+        let scheduled =
+            key.bytes().strip_prefix(b"blueque_scheduled_tasks_").map(|queue| (queue, Place::Scheduled));
         if let Some((queue, place)) = queue_index(key.bytes()).or(scheduled) {
             let job = self.jobs.get(member).filter(|job| job.place == place && job.queue.bytes() == queue);
             return Ok(job.map(|job| job.score));

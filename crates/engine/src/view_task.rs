@@ -33,7 +33,9 @@ impl Tenant {
         let indexes = &self.indexes;
         let none = || Listing::These(Vec::new());
         match Role::of(key.bytes()) {
-            Role::Pending(queue) => indexes.queues.get(&queue).map_or_else(none, |queue| Listing::Upwards(&queue.work)),
+            Role::Pending(queue) => {
+                indexes.queues.get(&queue).map_or_else(none, |queue| Listing::Upwards(&queue.work))
+            }
             Role::Complete(queue) => {
                 indexes.finished_list(&queue, Place::Completed).map_or_else(none, Listing::Downwards)
             }
@@ -55,7 +57,8 @@ impl Tenant {
         let joints = (1..bytes.len().saturating_sub(1)).filter(|at| bytes.get(*at) == Some(&b'_'));
         let mut held = Vec::new();
         for at in joints {
-            let (queue, worker) = (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default());
+            let (queue, worker) =
+                (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default());
             let Some(queue) = self.indexes.queues.get(queue) else { continue };
             let is_its = |job: &Job| job.worker.bytes() == worker;
             let locks = queue.locks.iter().filter(|(_, jid)| self.jobs.get(jid).is_some_and(is_its));
@@ -111,7 +114,9 @@ impl Tenant {
             Role::Scheduled(queue) => {
                 self.indexes.queues.get(&queue).is_some_and(|queue| !queue.scheduled.is_empty())
             }
-            Role::Pending(_) | Role::Reserved(_) | Role::Complete(_) | Role::Failed(_) => self.list_len(key) > 0,
+            Role::Pending(_) | Role::Reserved(_) | Role::Complete(_) | Role::Failed(_) => {
+                self.list_len(key) > 0
+            }
             Role::Started(_) | Role::Plain(_) => {
                 return self.indexes.keyspace.value(key.bytes(), cx.clock).map(|value| match value {
                     Value::String(_) => KeyType::String,
@@ -169,7 +174,7 @@ impl Tenant {
         let mut hasher = DefaultHasher::new();
         let place = |queue: &Name, place: Place| {
             let queue = self.indexes.queues.get(queue)?;
-            queue.versions.get(place as usize).copied()
+            queue.versions.get(place as usize).copied().filter(|version| *version > 0)
         };
         match Role::of(key.bytes()) {
             Role::Task(jid) => {

@@ -126,12 +126,17 @@ impl Random {
             }),
             3 => {
                 let (data, result) = (None, Some(self.text()));
-                let next = (self.below(3) == 0).then(|| Next {
-                    queue: "q".into(),
-                    delay: 0.0,
-                    depends: Vec::new(),
-                });
-                Command::Complete(Box::new(Complete { jid, worker: None, queue: None, attempt: None, data, result, next }))
+                let next =
+                    (self.below(3) == 0).then(|| Next { queue: "q".into(), delay: 0.0, depends: Vec::new() });
+                Command::Complete(Box::new(Complete {
+                    jid,
+                    worker: None,
+                    queue: None,
+                    attempt: None,
+                    data,
+                    result,
+                    next,
+                }))
             }
             4 => Command::Fail(Box::new(Fail {
                 jid,
@@ -232,8 +237,14 @@ fn a_lock_without_end_is_counted_among_its_workers_jobs_and_keeps_the_worker() {
     let mut task = |now: f64, command: TaskCommand| {
         engine.apply(call(now, Rules::BLUEQUE, Command::Task(command))).unwrap();
     };
-    task(1.0, TaskCommand::Push { key: "blueque_pending_tasks_q".into(), values: vec!["t".into()], left: true });
-    task(2.0, TaskCommand::Move { from: "blueque_pending_tasks_q".into(), to: "blueque_reserved_tasks_q_w".into() });
+    task(
+        1.0,
+        TaskCommand::Push { key: "blueque_pending_tasks_q".into(), values: vec!["t".into()], left: true },
+    );
+    task(
+        2.0,
+        TaskCommand::Move { from: "blueque_pending_tasks_q".into(), to: "blueque_reserved_tasks_q_w".into() },
+    );
     // Long after every other worker would have been forgotten.
     let workers = engine.apply(call(10_000_000.0, Rules::NATIVE, Command::Workers));
     let Ok(Reply::Workers(workers)) = workers else { panic!("{workers:?}") };

@@ -56,7 +56,20 @@ fn live(client: &mut Client, task: &str, listener: &str, mut reached: impl FnMut
     exec(
         client,
         &[
-            &["HSET", &hash, "status", "pending", "queue", queue, "parameters", "p", "created", "1", "updated", "1"],
+            &[
+                "HSET",
+                &hash,
+                "status",
+                "pending",
+                "queue",
+                queue,
+                "parameters",
+                "p",
+                "created",
+                "1",
+                "updated",
+                "1",
+            ],
             &["ZINCRBY", "blueque_queues", "0", queue],
             &["LPUSH", &pending, task],
         ],
@@ -66,7 +79,10 @@ fn live(client: &mut Client, task: &str, listener: &str, mut reached: impl FnMut
     reached(2);
     client.try_call(&["HSET", &hash, "status", "reserved", "node", listener, "updated", "2"])?;
     reached(3);
-    exec(client, &[&["SADD", &started, &member], &["HSET", &hash, "status", "started", "pid", "7", "updated", "3"]])?;
+    exec(
+        client,
+        &[&["SADD", &started, &member], &["HSET", &hash, "status", "started", "pid", "7", "updated", "3"]],
+    )?;
     reached(4);
     let done = exec(
         client,
@@ -150,10 +166,42 @@ fn transactions_are_whole_after_kills() {
             let found = step_of(&mut client, &task, &listener);
             // What was sent last may have been done without its answer arriving; a task never made looks like one gone.
             let never_made = step == 0 && found == 6;
-            assert!(found == step || found == step + 1 || never_made, "{task}: {} is {}", STEPS[step], STEPS[found]);
+            assert!(
+                found == step || found == step + 1 || never_made,
+                "{task}: {} is {}",
+                STEPS[step],
+                STEPS[found]
+            );
             number += 1;
         }
         assert!(server.stop().success());
     }
     eprintln!("{number} tasks in {LIVES} lives");
+}
+
+#[test]
+fn a_strict_server_answers_as_redis_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--blueque-strict"]);
+    let mut client = server.connect();
+    client.call(&["LPUSH", "blueque_pending_tasks_q", "t"]);
+    client.call(&["RPOPLPUSH", "blueque_pending_tasks_q", "blueque_reserved_tasks_q_n"]);
+    client.call(&["SADD", "blueque_started_tasks_q", "n 1 t"]);
+    client.call(&["MULTI"]);
+    let refusal = client.refusal(&["LREM", "blueque_reserved_tasks_q_n", "t"]);
+    assert_eq!(refusal, "ERR wrong number of arguments for 'lrem' command");
+    assert_eq!(client.refusal(&["EXEC"]), "EXECABORT Transaction discarded because of previous errors.");
+    let done = exec(
+        &mut client,
+        &[
+            &["LREM", "blueque_reserved_tasks_q_n", "1", "t"],
+            &["LREM", "blueque_started_tasks_q", "1", "n 1 t"],
+            &["ZREM", "blueque_started_tasks_q", "n 1 t"],
+            &["HMSET", "blueque_task_t", "status", "complete"],
+            &["LPUSH", "blueque_complete_tasks_q", "t"],
+        ],
+    );
+    let wrong = Frame::Error("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned());
+    let wanted = [Frame::Int(1), wrong.clone(), wrong, Frame::ok(), Frame::Int(1)];
+    assert_eq!(done.unwrap(), wanted);
 }

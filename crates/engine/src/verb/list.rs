@@ -80,7 +80,9 @@ impl Tenant {
         }
         let oldest = cx.now - self.indexes.config.max_worker_age();
         let old =
-            self.indexes.workers.iter().filter(|(_, worker)| worker.seen_at.is_some_and(|at| at <= oldest) && !worker.holds_endless());
+            self.indexes.workers.iter().filter(|(_, worker)| {
+                worker.seen_at.is_some_and(|at| at <= oldest) && !worker.holds_endless()
+            });
         let old: Vec<Name> = old.map(|(name, _)| name.clone()).collect();
         for name in old {
             let Some(worker) = self.indexes.workers.remove(&name) else { continue };

@@ -66,12 +66,7 @@ impl Tenant {
     }
 
     /// What a key stands for, if something of this type may be taken out of it; none if nothing is there.
-    pub(super) fn removable(
-        &self,
-        cx: &Cx<'_>,
-        key: &Name,
-        kind: KeyType,
-    ) -> Result<Option<Role>, Refusal> {
+    pub(super) fn removable(&self, cx: &Cx<'_>, key: &Name, kind: KeyType) -> Result<Option<Role>, Refusal> {
         match self.kind_of(cx, key) {
             None => Ok(None),
             Some(found) if found != kind => Err(Refusal::WrongType),
@@ -172,7 +167,11 @@ impl Tenant {
         match Role::of(key.bytes()) {
             Role::Task(jid) if there => self.delete_hash(cx, &jid),
             Role::Task(_) => {}
-            Role::Pending(_) | Role::Scheduled(_) | Role::Reserved(_) | Role::Complete(_) | Role::Failed(_) => {
+            Role::Pending(_)
+            | Role::Scheduled(_)
+            | Role::Reserved(_)
+            | Role::Complete(_)
+            | Role::Failed(_) => {
                 for id in self.ids(key) {
                     self.remove_view(cx, key, &id);
                 }
@@ -214,7 +213,7 @@ impl Tenant {
         self.settle_task(jid);
     }
 
-    /// The job goes, as if it were cancelled.
+    /// The job goes, as if it were cancelled. Sets of started tasks are its client's to change.
     pub(super) fn drop_job(&mut self, cx: &mut Cx<'_>, jid: &Name) {
         let Some(job) = self.jobs.get(jid) else { return };
         if !matches!(job.place, Place::Completed | Place::Draft) {
@@ -224,6 +223,9 @@ impl Tenant {
         }
         self.indexes.uncount_failed(job);
         let waiters = self.throttles_of(job);
+        if let Some(task) = self.jobs.get_mut(jid).and_then(Job::task_mut) {
+            task.started.clear();
+        }
         self.delete(cx, jid);
         self.admit_all(cx, &waiters);
     }

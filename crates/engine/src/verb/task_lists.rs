@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 
-use super::task::take_error;
 use super::Answer;
+use super::task::take_error;
 use crate::job::{Job, Place, State};
 use crate::score::Score;
 use crate::task::{FAILED_GROUP, LOCK_ENDLESS, Role, TaskCommand};
 use crate::tenant::{Cx, Tenant};
-use crate::{Complete, Fail, KeyAnswer, KeyCommand, KeyType, Lock, Name, Pop, Put, PutWhen, Refusal, Reply, Text};
+use crate::{
+    Complete, Fail, KeyAnswer, KeyCommand, KeyType, Lock, Name, Pop, Put, PutWhen, Refusal, Reply, Text,
+};
 
 /// How far apart two entries of a list are in the work index: a microsecond.
 const STEP: f64 = 1e-6 / 1e10;
@@ -64,7 +66,10 @@ impl Tenant {
         let score = if left {
             let now = Job::work_score(job.priority, cx.now);
             let ahead = work.range((Score::new(now - AHEAD), Name::new(b""))..).next();
-            ahead.map(|(score, _)| score.get()).filter(|score| *score <= now).map_or(now, |score| score - STEP)
+            ahead
+                .map(|(score, _)| score.get())
+                .filter(|score| *score <= now)
+                .map_or(now, |score| score - STEP)
         } else {
             work.last().map_or_else(|| Job::work_score(job.priority, cx.now), |(score, _)| score.get() + STEP)
         };
@@ -266,7 +271,9 @@ impl Tenant {
             Role::Reserved(names) => {
                 job.place == Place::Locks && worker_in(&names, &job.queue).as_ref() == Some(&job.worker)
             }
-            Role::Complete(queue) => return job.place == Place::Completed && self.unlist_from(cx, jid, &queue),
+            Role::Complete(queue) => {
+                return job.place == Place::Completed && self.unlist_from(cx, jid, &queue);
+            }
             Role::Failed(queue) => return job.place == Place::Failed && self.unlist_from(cx, jid, &queue),
             _ => false,
         };
@@ -377,7 +384,9 @@ impl Tenant {
         for member in members {
             let Some(jid) = task_in(member) else { continue };
             let runs = |job: &Job| job.place == Place::Locks && job.queue == queue;
-            let Some(state) = self.jobs.get(&jid).filter(|job| runs(job)).map(|job| job.state) else { continue };
+            let Some(state) = self.jobs.get(&jid).filter(|job| runs(job)).map(|job| job.state) else {
+                continue;
+            };
             self.catch_up(cx, &jid, state);
             let Some(job) = self.jobs.get_mut(&jid) else { continue };
             let entry = (key.clone(), member.clone());

@@ -23,7 +23,9 @@ pub(super) fn with_count<'a>(name: &str, list: &[&'a [u8]], env: &Env) -> Option
 pub(super) fn read(reader: &Reader<'_>, env: &Env) -> Result<Option<(TaskCommand, Shape)>, Wrong> {
     let task_key = reader.args.get(0).is_some_and(is_task_key);
     let command = match reader.name {
-        "lrem" | "zrem" if !env.blueque_strict && reader.args.get(0).is_some_and(|key| key.starts_with(STARTED)) => {
+        "lrem" | "zrem"
+            if !env.blueque_strict && reader.args.get(0).is_some_and(|key| key.starts_with(STARTED)) =>
+        {
             // Described as a list, and later as a sorted set; it is a set.
             let members = if reader.name == "lrem" { vec![reader.key(2)?] } else { names(reader, 1)? };
             TaskCommand::SetRemove { key: own(reader, 0)?, members }
