@@ -174,7 +174,7 @@ impl Tenant {
         let mut hasher = DefaultHasher::new();
         let place = |queue: &Name, place: Place| {
             let queue = self.indexes.queues.get(queue)?;
-            queue.versions.get(place as usize).copied()
+            queue.versions.get(place as usize).copied().filter(|version| *version > 0)
         };
         match Role::of(key.bytes()) {
             Role::Task(jid) => {

@@ -178,3 +178,30 @@ fn transactions_are_whole_after_kills() {
     }
     eprintln!("{number} tasks in {LIVES} lives");
 }
+
+#[test]
+fn a_strict_server_answers_as_redis_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--blueque-strict"]);
+    let mut client = server.connect();
+    client.call(&["LPUSH", "blueque_pending_tasks_q", "t"]);
+    client.call(&["RPOPLPUSH", "blueque_pending_tasks_q", "blueque_reserved_tasks_q_n"]);
+    client.call(&["SADD", "blueque_started_tasks_q", "n 1 t"]);
+    client.call(&["MULTI"]);
+    let refusal = client.refusal(&["LREM", "blueque_reserved_tasks_q_n", "t"]);
+    assert_eq!(refusal, "ERR wrong number of arguments for 'lrem' command");
+    assert_eq!(client.refusal(&["EXEC"]), "EXECABORT Transaction discarded because of previous errors.");
+    let done = exec(
+        &mut client,
+        &[
+            &["LREM", "blueque_reserved_tasks_q_n", "1", "t"],
+            &["LREM", "blueque_started_tasks_q", "1", "n 1 t"],
+            &["ZREM", "blueque_started_tasks_q", "n 1 t"],
+            &["HMSET", "blueque_task_t", "status", "complete"],
+            &["LPUSH", "blueque_complete_tasks_q", "t"],
+        ],
+    );
+    let wrong = Frame::Error("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned());
+    let wanted = [Frame::Int(1), wrong.clone(), wrong, Frame::ok(), Frame::Int(1)];
+    assert_eq!(done.unwrap(), wanted);
+}

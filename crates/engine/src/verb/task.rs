@@ -213,7 +213,7 @@ impl Tenant {
         self.settle_task(jid);
     }
 
-    /// The job goes, as if it were cancelled.
+    /// The job goes, as if it were cancelled. Sets of started tasks are its client's to change.
     pub(super) fn drop_job(&mut self, cx: &mut Cx<'_>, jid: &Name) {
         let Some(job) = self.jobs.get(jid) else { return };
         if !matches!(job.place, Place::Completed | Place::Draft) {
@@ -223,6 +223,9 @@ impl Tenant {
         }
         self.indexes.uncount_failed(job);
         let waiters = self.throttles_of(job);
+        if let Some(task) = self.jobs.get_mut(jid).and_then(Job::task_mut) {
+            task.started.clear();
+        }
         self.delete(cx, jid);
         self.admit_all(cx, &waiters);
     }

@@ -174,6 +174,7 @@ fn role_of(line: &str) -> Role {
         clock: 100.0,
         limits: DataLimits::default(),
         lua_data: false,
+        blueque_strict: false,
         error_format: ErrorFormat::Clean,
     };
     let words: Vec<Vec<u8>> = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
