@@ -169,7 +169,6 @@ fn wire(line: &str) -> Vec<String> {
 fn role_of(line: &str) -> Role {
     let (dialect, words) = line.split_once(' ').unwrap();
     let env = Env {
-        blueque_strict: false,
         tenant: haul_engine::Name::new(b""),
         clock: 100.0,
         limits: DataLimits::default(),

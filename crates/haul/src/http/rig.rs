@@ -61,7 +61,6 @@ impl Rig {
     /// Says a native command, as `PUT q k {} JID j`, for a tenant.
     pub(crate) async fn say_as(&self, tenant: &str, line: &str) -> Frame {
         let env = Env {
-            blueque_strict: false,
             tenant: tenant.into(),
             clock: crate::clock::now(),
             limits: DataLimits::default(),
