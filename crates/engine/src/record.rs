@@ -209,12 +209,10 @@ fn read_fields(key: &Key, mut rest: &[u8], mut each: impl FnMut(u8, &[u8])) -> R
 
 fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
     let (mut job, rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
-    read_fields(key, rest, |tag, value| {
-        match tag {
-            TRACE => job.more().trace = Some(Name::new(value)),
-            REPORT => job.more().report = postcard::from_bytes(value).ok().map(Box::new),
-            _ => {}
-        }
+    read_fields(key, rest, |tag, value| match tag {
+        TRACE => job.more().trace = Some(Name::new(value)),
+        REPORT => job.more().report = postcard::from_bytes(value).ok().map(Box::new),
+        _ => {}
     })?;
     Ok(job)
 }

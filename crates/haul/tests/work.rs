@@ -180,7 +180,12 @@ fn is_alive(pid: i32) -> bool {
 }
 
 fn whats(job: &Value) -> Vec<String> {
-    job["history"].as_array().unwrap().iter().map(|entry| entry["what"].as_str().unwrap().to_owned()).collect()
+    job["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["what"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn count(job: &Value, what: &str) -> usize {
@@ -192,7 +197,10 @@ fn slow_task(rig: &Rig, seconds: f64) -> PathBuf {
     let notes = rig.path("notes");
     rig.script(
         "slow",
-        &format!("echo begin >> {0}; sleep {seconds}; echo end >> {0}; echo \"result of $HAUL_JID\"", notes.display()),
+        &format!(
+            "echo begin >> {0}; sleep {seconds}; echo end >> {0}; echo \"result of $HAUL_JID\"",
+            notes.display()
+        ),
     )
 }
 
@@ -247,10 +255,25 @@ fn a_task_beyond_its_limits_is_contained_and_named() {
         ("forks", &["--time-limit", "1s"], forks.as_str(), "time-limit"),
         ("flood", &["--output", "2m"], "yes", "output-limit"),
         ("noise", &["--output", "2m"], "yes >&2", "output-limit"),
-        ("disk", &["--disk", "1m"], "while :; do n=$((n+1)); head -c 300000 /dev/zero > f$n; sleep 0.05; done", "disk-limit"),
+        (
+            "disk",
+            &["--disk", "1m"],
+            "while :; do n=$((n+1)); head -c 300000 /dev/zero > f$n; sleep 0.05; done",
+            "disk-limit",
+        ),
         ("file", &["--file-size", "100k"], "exec head -c 300000 /dev/zero > f", "file-size-limit"),
-        ("memory", &["--memory", "64m"], "x=$(head -c 30000000 /dev/zero | tr '\\0' x); while :; do y=$y$x; sleep 0.02; done", "memory-limit"),
-        ("processes", &["--processes", "20"], "for i in $(seq 40); do sleep 300 & done; wait", "process-limit"),
+        (
+            "memory",
+            &["--memory", "64m"],
+            "x=$(head -c 30000000 /dev/zero | tr '\\0' x); while :; do y=$y$x; sleep 0.02; done",
+            "memory-limit",
+        ),
+        (
+            "processes",
+            &["--processes", "20"],
+            "for i in $(seq 40); do sleep 300 & done; wait",
+            "process-limit",
+        ),
         ("cpu", &["--cpu", "1"], "while :; do :; done", "cpu-limit"),
     ] {
         let job = rig.outcome(jid, &[options, &grace[..]].concat(), script);
@@ -296,7 +319,11 @@ fn a_task_outlives_its_worker_however_that_ends() {
     let _third = rig.work("state", &options, &task);
     let job = rig.ended("j");
     assert_eq!(job["result"], "result of j\n", "{job}");
-    assert_eq!((notes(&rig).as_str(), count(&job, "popped"), count(&job, "timed-out")), ("begin\nend\n", 1, 0), "{job}");
+    assert_eq!(
+        (notes(&rig).as_str(), count(&job, "popped"), count(&job, "timed-out")),
+        ("begin\nend\n", 1, 0),
+        "{job}"
+    );
     eventually("the folder goes", || rig.job_folders("state").is_empty());
 }
 
@@ -308,7 +335,8 @@ fn an_outcome_waits_for_a_server_that_is_away_and_arrives_once() {
     let worker = rig.work("state", &[], &task);
     let (guardian, _) = rig.pids("state");
     rig.kill_server();
-    let outcome = || rig.job_folders("state").first().is_some_and(|folder| folder.join("outcome.json").exists());
+    let outcome =
+        || rig.job_folders("state").first().is_some_and(|folder| folder.join("outcome.json").exists());
     eventually("the outcome is on disk", outcome);
     // Nobody is left of those who ran it; the next worker finds it.
     drop(worker);
@@ -317,7 +345,11 @@ fn an_outcome_waits_for_a_server_that_is_away_and_arrives_once() {
     rig.start_server();
     let _next = rig.work("state", &[], &task);
     let job = rig.ended("j");
-    assert_eq!((job["result"].as_str(), notes(&rig).as_str()), (Some("result of j\n"), "begin\nend\n"), "{job}");
+    assert_eq!(
+        (job["result"].as_str(), notes(&rig).as_str()),
+        (Some("result of j\n"), "begin\nend\n"),
+        "{job}"
+    );
     eventually("the folder goes", || rig.job_folders("state").is_empty());
 }
 
@@ -469,7 +501,17 @@ fn run_follows_a_command_and_exits_with_its_status() {
     let ran = rig.haul(&["run", "sh", "--jid", "r", "--", "sh", "-c", "exit 7"]).output().unwrap();
     assert_eq!(ran.status.code(), Some(7));
     assert_eq!(rig.haul(&["wait", "r"]).output().unwrap().status.code(), Some(7));
-    let put = rig.haul(&["run", "sh", "--jid", "t", "--no-follow", "--", "sh", "-c", "for i in 1 2 3; do echo line $i >&2; sleep 0.4; done"]);
+    let put = rig.haul(&[
+        "run",
+        "sh",
+        "--jid",
+        "t",
+        "--no-follow",
+        "--",
+        "sh",
+        "-c",
+        "for i in 1 2 3; do echo line $i >&2; sleep 0.4; done",
+    ]);
     drop({ put }.output().unwrap());
     let tail = rig.haul(&["tail", "t"]).output().unwrap();
     assert_eq!(String::from_utf8(tail.stdout).unwrap(), "line 1\nline 2\nline 3\n");
@@ -479,11 +521,23 @@ fn run_follows_a_command_and_exits_with_its_status() {
 fn queues_are_chosen_by_pattern_and_klass() {
     let rig = Rig::new();
     let mut client = rig.client();
-    for (queue, klass, jid) in [("mail-a", "k", "1"), ("mail-b", "k", "2"), ("mail-x", "k", "3"), ("mail-a", "other", "4")] {
+    for (queue, klass, jid) in
+        [("mail-a", "k", "1"), ("mail-b", "k", "2"), ("mail-x", "k", "3"), ("mail-a", "other", "4")]
+    {
         client.call(&["HAUL.PUT", queue, klass, "{}", "JID", jid]);
     }
     let task = rig.script("task", "true");
-    let mut work = rig.haul(&["work", "mail-*", "!mail-x", "--klass", "k", "--once", "--order", "round-robin", "--state"]);
+    let mut work = rig.haul(&[
+        "work",
+        "mail-*",
+        "!mail-x",
+        "--klass",
+        "k",
+        "--once",
+        "--order",
+        "round-robin",
+        "--state",
+    ]);
     let status = work.arg(rig.path("state")).arg("--").arg(&task).stderr(Stdio::null()).status().unwrap();
     assert!(status.success());
     let states: Vec<String> = ["1", "2", "3", "4"].iter().map(|jid| rig.state_of(jid)).collect();
@@ -537,12 +591,26 @@ fn two_workers_compete_while_everything_is_killed() {
         locks.display()
     );
     let task = rig.script("task", &script);
-    let options = ["--lock", "3s", "--grace", "0.2s", "--concurrency", "4", "--retry-on", "signal", "--backoff", "0.01"];
+    let options = [
+        "--lock",
+        "3s",
+        "--grace",
+        "0.2s",
+        "--concurrency",
+        "4",
+        "--retry-on",
+        "signal",
+        "--backoff",
+        "0.01",
+    ];
     let mut workers: Vec<Worker> = vec![rig.work("one", &options, &task), rig.work("two", &options, &task)];
     let deadline = Instant::now() + Duration::from_secs(if long() { 600 } else { 60 });
     let left = |client: &mut Client| -> usize {
         let counts = client.json(&["HAUL.QUEUES", "q"]);
-        ["waiting", "running", "stalled", "scheduled"].iter().map(|key| counts[*key].as_u64().unwrap() as usize).sum()
+        ["waiting", "running", "stalled", "scheduled"]
+            .iter()
+            .map(|key| counts[*key].as_u64().unwrap() as usize)
+            .sum()
     };
     while left(&mut client) > 0 {
         assert!(Instant::now() < deadline, "{} jobs are left", left(&mut client));
@@ -564,7 +632,11 @@ fn two_workers_compete_while_everything_is_killed() {
     for n in 0..jobs {
         let job = rig.job(&format!("j{n}"));
         assert_eq!(job["state"], "complete", "{job}");
-        assert_eq!(count(&job, "popped") as u64, job["attempt"].as_u64().unwrap(), "the history tells: {job}");
+        assert_eq!(
+            count(&job, "popped") as u64,
+            job["attempt"].as_u64().unwrap(),
+            "the history tells: {job}"
+        );
         killed += count(&job, "popped") - 1;
     }
     eprintln!("{jobs} jobs, {killed} attempts were cut off");
@@ -581,7 +653,8 @@ fn kill_some(rig: &Rig, state: &str, which: &str, random: &mut Random) {
         return;
     }
     let folder = &folders[random.below(folders.len() as u64) as usize];
-    let record: Option<Value> = fs::read(folder.join("job.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let record: Option<Value> =
+        fs::read(folder.join("job.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
     let pid = record.and_then(|record| record[which]["pid"].as_i64());
     if let Some(pid) = pid.filter(|pid| *pid > 1) {
         send(pid as i32, KILL);

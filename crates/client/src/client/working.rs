@@ -24,7 +24,15 @@ impl Pop {
     pub fn new(worker: impl Into<String>, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let queues = queues.into_iter().map(Into::into).collect();
         let klasses = Vec::new();
-        Self { worker: worker.into(), queues, count: None, wait: None, lock: None, round_robin: false, klasses }
+        Self {
+            worker: worker.into(),
+            queues,
+            count: None,
+            wait: None,
+            lock: None,
+            round_robin: false,
+            klasses,
+        }
     }
 
     /// Up to this many.
@@ -482,9 +490,15 @@ mod tests {
         let second = Duration::from_secs(1);
         let pop = Pop::new("w", ["a", "b"]).count(3).wait(second / 2).lock(second * 60).round_robin();
         assert_eq!(words(&pop.command()), "HAUL.POP w COUNT 3 WAIT 0.5 LOCK 60 ROUNDROBIN QUEUES a b");
-        assert_eq!(words(&Pop::new("w", ["a"]).klass("k").klass("l").command()), "HAUL.POP w KLASS k KLASS l QUEUES a");
+        assert_eq!(
+            words(&Pop::new("w", ["a"]).klass("k").klass("l").command()),
+            "HAUL.POP w KLASS k KLASS l QUEUES a"
+        );
         let report = Report::new("w", "j").percent(40.0).message("m").output("o", 7).attempt(2);
-        assert_eq!(words(&report.command()), "HAUL.REPORT w j PERCENT 40 MESSAGE m OUTPUT o OUTPUTBYTES 7 ATTEMPT 2");
+        assert_eq!(
+            words(&report.command()),
+            "HAUL.REPORT w j PERCENT 40 MESSAGE m OUTPUT o OUTPUTBYTES 7 ATTEMPT 2"
+        );
         let heartbeat = Heartbeat::new("w", "j").lock(second).data(&1).attempt(2);
         assert_eq!(words(&heartbeat.command().unwrap()), "HAUL.HEARTBEAT w j LOCK 1 DATA 1 ATTEMPT 2");
         let complete =

@@ -5,7 +5,9 @@ use crate::record::Key;
 use crate::score::{Index, Score, count_between};
 use crate::stats::day_of;
 use crate::tenant::{Cx, Tenant};
-use crate::{JobList, Jobs, Kind, Life, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
+use crate::{
+    JobList, Jobs, Kind, Life, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts,
+};
 
 /// Lock ends later than this many seconds from now are not counted among a worker's jobs.
 const WORKER_JOBS_HORIZON: f64 = 8_640_000.0;

@@ -56,7 +56,8 @@ impl Tenant {
     }
 
     pub(super) fn drain(&mut self, name: &Name, drain: bool) -> Reply {
-        let Some(worker) = self.indexes.workers.get_mut(name).filter(|worker| worker.seen_at.is_some()) else {
+        let Some(worker) = self.indexes.workers.get_mut(name).filter(|worker| worker.seen_at.is_some())
+        else {
             return Reply::Bool(false);
         };
         worker.drain = drain;

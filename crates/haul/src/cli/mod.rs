@@ -113,10 +113,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
     ("Running", &["work", "run", "tail", "wait", "drain", "workers"]),
     ("Working", &["pop", "heartbeat", "complete", "fail", "release"]),
-    (
-        "Looking",
-        &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "events"],
-    ),
+    ("Looking", &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "events"]),
     ("Jobs", &["priority", "log", "depends", "tag", "untag", "tags", "track", "untrack", "tracked"]),
     ("Settings", &["pause", "unpause", "throttle", "config", "forget", "deregister"]),
 ];

@@ -131,15 +131,20 @@ struct RetryArgs {
 
 impl RetryArgs {
     fn rule(&self) -> Result<RetryRule, Failure> {
-        let mut rule = RetryRule { backoff: self.backoff, backoff_max: self.backoff_max, ..RetryRule::default() };
+        let mut rule =
+            RetryRule { backoff: self.backoff, backoff_max: self.backoff_max, ..RetryRule::default() };
         for word in &self.retry_on {
             match word.as_str() {
                 "exit" => rule.any_status = true,
                 "signal" => rule.signals = true,
                 "limit" => rule.limits = true,
-                number => rule.statuses.push(number.parse().ok().filter(|status| (1..=255).contains(status)).ok_or_else(
-                    || Failure::Usage(format!("--retry-on takes exit statuses, exit, signal and limit, not {number}")),
-                )?),
+                number => rule.statuses.push(
+                    number.parse().ok().filter(|status| (1..=255).contains(status)).ok_or_else(|| {
+                        Failure::Usage(format!(
+                            "--retry-on takes exit statuses, exit, signal and limit, not {number}"
+                        ))
+                    })?,
+                ),
             }
         }
         Ok(rule)
@@ -167,7 +172,8 @@ impl Work {
     pub(super) async fn run(self, session: &Session) -> Done {
         if !self.exec && self.command.is_empty() {
             return Err(Failure::Usage(
-                "say what to run: haul work QUEUE -- COMMAND, or --exec for jobs that bring their own".to_owned(),
+                "say what to run: haul work QUEUE -- COMMAND, or --exec for jobs that bring their own"
+                    .to_owned(),
             ));
         }
         let plan = Plan {
@@ -197,7 +203,8 @@ impl Work {
         let outcome = match self.serve {
             None => runner::run(work).await,
             Some(children) => {
-                let (children, batch) = (usize::try_from(children).unwrap_or(1), usize::try_from(self.batch).unwrap_or(1));
+                let (children, batch) =
+                    (usize::try_from(children).unwrap_or(1), usize::try_from(self.batch).unwrap_or(1));
                 runner::feed(Feed { work, children, batch }).await
             }
         };
@@ -282,7 +289,9 @@ impl Tail {
     pub(super) async fn run(self, session: &Session) -> Done {
         if self.no_follow {
             let job = session.job(&self.jid).await?;
-            return session.out.say(&json!({"jid": job.jid, "output": job.output}), &job.output.unwrap_or_default());
+            return session
+                .out
+                .say(&json!({"jid": job.jid, "output": job.output}), &job.output.unwrap_or_default());
         }
         follow(session, &self.jid, Show::Output).await.map(drop)
     }
@@ -347,7 +356,8 @@ async fn follow(session: &Session, jid: &str, show: Show) -> Result<Job, Failure
         if let Some(text) = job.output.as_deref().filter(|_| show != Show::Nothing) {
             let total = job.output_bytes.unwrap_or(0);
             let fresh = usize::try_from(total.saturating_sub(shown)).unwrap_or(usize::MAX).min(text.len());
-            let from = (text.len() - fresh..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+            let from =
+                (text.len() - fresh..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
             let part = text.get(from..).unwrap_or_default();
             match show {
                 Show::Log => drop(std::io::stderr().lock().write_all(part.as_bytes())),
@@ -414,7 +424,10 @@ impl Drain {
             }
         }
         let word = if self.undo { "takes jobs again" } else { "drains" };
-        session.out.say(&json!({"workers": self.workers, "drain": !self.undo}), &format!("{}: {word}", self.workers.join(", ")))
+        session.out.say(
+            &json!({"workers": self.workers, "drain": !self.undo}),
+            &format!("{}: {word}", self.workers.join(", ")),
+        )
     }
 }
 

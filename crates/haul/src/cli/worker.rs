@@ -29,8 +29,9 @@ impl Workers {
 
 async fn all(session: &Session) -> Done {
     let workers = session.client.workers().await?;
-    let mut table =
-        Table::new(&["WORKER", "STATE", "RUNNING", "STALLED", "CAPACITY", "HOST", "PID", "VERSION", "QUEUES", "SEEN"]);
+    let mut table = Table::new(&[
+        "WORKER", "STATE", "RUNNING", "STALLED", "CAPACITY", "HOST", "PID", "VERSION", "QUEUES", "SEEN",
+    ]);
     for worker in workers.as_array().into_iter().flatten() {
         let count = |key: &str| worker.get(key).and_then(Value::as_u64).unwrap_or(0).to_string();
         let name = worker.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -39,9 +40,7 @@ async fn all(session: &Session) -> Done {
         let state = worker.get("state").and_then(Value::as_str).unwrap_or_default().to_owned();
         let fact = |key: &str| match worker.get("facts").and_then(|facts| facts.get(key)) {
             Some(Value::String(text)) => text.clone(),
-            Some(Value::Array(list)) => {
-                list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
-            }
+            Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
             Some(Value::Number(number)) => number.to_string(),
             _ => "-".to_owned(),
         };

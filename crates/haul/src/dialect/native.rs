@@ -395,7 +395,8 @@ impl<'a> Reader<'a> {
         if wait.is_some_and(|seconds| seconds > WAIT_SECONDS_MAX) {
             return Err(format!("WAIT is larger than the limit wait-seconds-max, {WAIT_SECONDS_MAX}"));
         }
-        let klasses: Result<Vec<Name>, Bad> = words.all("KLASS").map(|name| self.args.to_name(name)).collect();
+        let klasses: Result<Vec<Name>, Bad> =
+            words.all("KLASS").map(|name| self.args.to_name(name)).collect();
         let (round_robin, klasses) = (words.has("ROUNDROBIN"), klasses?);
         let pop = Pop { worker, queues, round_robin, count, lock: words.lock()?, klasses };
         Ok((Command::Pop(pop), Shape::Jobs, wait))
@@ -500,7 +501,9 @@ impl<'a> Reader<'a> {
                     return Err("the facts of a worker are a JSON object".to_owned());
                 }
                 if facts.len() > FACTS_BYTES_MAX {
-                    return Err(format!("the facts are longer than the limit facts-bytes-max, {FACTS_BYTES_MAX}"));
+                    return Err(format!(
+                        "the facts are longer than the limit facts-bytes-max, {FACTS_BYTES_MAX}"
+                    ));
                 }
                 let words = self.keywords(3, &[], &["NEW", "DRAINING"])?;
                 let (is_new, draining) = (words.has("NEW"), words.has("DRAINING"));

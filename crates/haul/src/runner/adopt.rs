@@ -64,14 +64,19 @@ pub(super) async fn look(client: &Client, state: &State, ours: &[i32]) -> Found 
 /// A job whose guardian is gone without a word. That is no failure of the job: it is tried again at once.
 fn orphaned(record: &Record, same_boot: bool) -> Outcome {
     let (group, message) = match same_boot {
-        true => ("guardian-died", format!("its guardian, process {}, was killed, and the task with it", record.guardian.pid)),
+        true => (
+            "guardian-died",
+            format!("its guardian, process {}, was killed, and the task with it", record.guardian.pid),
+        ),
         false => ("host-restarted", "the machine it ran on was started anew".to_owned()),
     };
     Outcome::Retry { delay: std::time::Duration::ZERO, group: group.to_owned(), message }
 }
 
 fn is_old(folder: &Folder) -> bool {
-    let made = std::fs::metadata(folder.work()).or_else(|_| std::fs::metadata(folder.data().with_file_name(""))).and_then(|found| found.modified());
+    let made = std::fs::metadata(folder.work())
+        .or_else(|_| std::fs::metadata(folder.data().with_file_name("")))
+        .and_then(|found| found.modified());
     let made = made.ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     made.is_none_or(|at| crate::clock::now() - at.as_secs_f64() > 60.0)
 }

@@ -121,7 +121,8 @@ struct Feeder {
 pub(crate) async fn feed(feed: Feed) -> io::Result<()> {
     let client = feed.work.plan.connection.client(PATIENCE).map_err(io::Error::other)?;
     let mut signals = Signals::new()?;
-    let mut lost = client.subscribe([format!("ql:w:{}", feed.work.plan.worker)]).await.map_err(io::Error::other)?;
+    let mut lost =
+        client.subscribe([format!("ql:w:{}", feed.work.plan.worker)]).await.map_err(io::Error::other)?;
     let mut taker = Taker::new(feed.work.clone());
     let mut feeder = Feeder {
         feed,
@@ -281,7 +282,8 @@ impl Feeder {
             };
             push_line(batches.entry(child.number).or_default(), &line);
             let lease = Lease::new(plan.lock, plan.grace, locked_at);
-            let flight = Flight { job, child: child.number, lease, began_at: now, asked_at: None, is_asking: false };
+            let flight =
+                Flight { job, child: child.number, lease, began_at: now, asked_at: None, is_asking: false };
             self.flights.insert(self.next_id, flight);
         }
         for child in &self.running {
@@ -376,7 +378,8 @@ impl Feeder {
         let mut child = self.running.swap_remove(at);
         process::signal_group(child.child.id().try_into().unwrap_or(0), Signal::KILL);
         let status = child.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        let folder = self.feed.work.plan.state.join("children").join(format!("{}-{number}", std::process::id()));
+        let folder =
+            self.feed.work.plan.state.join("children").join(format!("{}-{number}", std::process::id()));
         drop(std::fs::remove_dir_all(folder));
         let ids: Vec<u64> =
             self.flights.iter().filter(|(_, flight)| flight.child == number).map(|(id, _)| *id).collect();
@@ -385,7 +388,10 @@ impl Feeder {
         }
         for id in ids {
             let message = format!("the long-running child that had it ended: {status}");
-            self.finish(id, Outcome::Retry { delay: Duration::ZERO, group: "child-died".to_owned(), message });
+            self.finish(
+                id,
+                Outcome::Retry { delay: Duration::ZERO, group: "child-died".to_owned(), message },
+            );
         }
     }
 
@@ -402,7 +408,8 @@ impl Feeder {
                 late.push((*id, flight.child, Some(("time-limit".to_owned(), words.to_owned()))));
             } else if !flight.is_asking && now >= flight.lease.beat_at(flight.asked_at) {
                 flight.is_asking = true;
-                let beat = Heartbeat::job(&self.feed.work.plan.worker, &flight.job).lock(self.feed.work.plan.lock);
+                let beat =
+                    Heartbeat::job(&self.feed.work.plan.worker, &flight.job).lock(self.feed.work.plan.lock);
                 let (client, news, id) = (self.client.clone(), self.news.0.clone(), *id);
                 tokio::spawn(async move {
                     let answer = client.heartbeat(&beat).await;
@@ -434,7 +441,8 @@ impl Feeder {
             model: "long-running",
         };
         let Ok(document) = facts.document(self.flights.len()) else { return };
-        let answer = self.client.register(&work.plan.worker, &document, !self.is_registered, self.is_draining).await;
+        let answer =
+            self.client.register(&work.plan.worker, &document, !self.is_registered, self.is_draining).await;
         if let Ok(drain) = answer {
             self.is_registered = true;
             self.is_draining |= drain;

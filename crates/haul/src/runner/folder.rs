@@ -85,7 +85,8 @@ impl State {
 
     /// Only one worker looks through leftovers at a time; none: another does.
     pub(super) fn lock(&self) -> Option<File> {
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(self.path.join("adopt.lock"));
+        let file =
+            OpenOptions::new().create(true).append(true).mode(0o600).open(self.path.join("adopt.lock"));
         file.ok().filter(|file| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok())
     }
 }

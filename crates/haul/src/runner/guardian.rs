@@ -179,7 +179,11 @@ impl Guardian {
         }
         if let Some(mut report) = report.filter(|_| stop != Some(Stop::Lost)) {
             if output.is_result_cut() {
-                let cut = format!("the result was cut: {} of {} bytes are kept", output.result().len(), output.result_bytes);
+                let cut = format!(
+                    "the result was cut: {} of {} bytes are kept",
+                    output.result().len(),
+                    output.result_bytes
+                );
                 report = report.message(cut);
             }
             // What it printed last is worth one try, not a delay of its end.
@@ -203,14 +207,20 @@ impl Guardian {
             return Outcome::Fail { group: "no-command".to_owned(), message: error.to_string() };
         }
         let used = retries_used(job);
-        let delay = self.plan.retry.backoff.saturating_mul(1 << used.min(10)).min(self.plan.retry.backoff_max);
+        let delay =
+            self.plan.retry.backoff.saturating_mul(1 << used.min(10)).min(self.plan.retry.backoff_max);
         let message = format!("the worker could not start it: {error}");
         Outcome::Retry { delay, group: "worker-fault".to_owned(), message }
     }
 
     /// Tells the server until it has answered. The outcome is on disk first: a guardian that dies here leaves it to the
     /// next worker. None: we are told to stop, and it stays there.
-    async fn deliver(&mut self, teller: &Teller, folder: Option<&Folder>, outcome: &Outcome) -> Option<&'static str> {
+    async fn deliver(
+        &mut self,
+        teller: &Teller,
+        folder: Option<&Folder>,
+        outcome: &Outcome,
+    ) -> Option<&'static str> {
         if let Some(folder) = folder {
             drop(folder.keep_outcome(outcome, false));
         }

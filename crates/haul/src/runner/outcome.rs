@@ -22,9 +22,18 @@ const MESSAGE_BYTES_MAX: usize = 4 << 10;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
-    Complete { result: String },
-    Fail { group: String, message: String },
-    Retry { delay: Duration, group: String, message: String },
+    Complete {
+        result: String,
+    },
+    Fail {
+        group: String,
+        message: String,
+    },
+    Retry {
+        delay: Duration,
+        group: String,
+        message: String,
+    },
     /// The job is no longer ours.
     Nothing,
 }
@@ -63,7 +72,9 @@ impl Stop {
     fn words(self) -> &'static str {
         match self {
             Stop::Lost => "the job was cancelled or given to another worker",
-            Stop::NotRenewed => "its lock could not be renewed, so it was stopped before another worker could begin",
+            Stop::NotRenewed => {
+                "its lock could not be renewed, so it was stopped before another worker could begin"
+            }
             Stop::Interrupted => "its worker was told to stop",
             Stop::Time => "it ran longer than its time limit",
             Stop::Memory => "it used more memory than its limit",
@@ -244,9 +255,10 @@ impl Teller {
                 let complete = if result.is_empty() { complete } else { complete.result(result) };
                 client.complete(&complete).await.map(|_| "complete")
             }
-            Outcome::Fail { group, message } => {
-                client.fail(&Fail::new(worker, jid, group, message).attempt(*attempt)).await.map(|()| "failed")
-            }
+            Outcome::Fail { group, message } => client
+                .fail(&Fail::new(worker, jid, group, message).attempt(*attempt))
+                .await
+                .map(|()| "failed"),
             Outcome::Retry { delay, group, message } => {
                 let retry = Retry::new(worker, jid).attempt(*attempt).failure(group, message);
                 let retry = if delay.is_zero() { retry } else { retry.delay(*delay) };
@@ -326,7 +338,10 @@ mod tests {
     fn every_end_has_its_meaning() {
         let plain = plan(Classes::Plain, RetryRule::default());
         let serverless = plan(Classes::Serverless, RetryRule::default());
-        let eager = plan(Classes::Plain, RetryRule { statuses: vec![3], signals: true, limits: true, ..RetryRule::default() });
+        let eager = plan(
+            Classes::Plain,
+            RetryRule { statuses: vec![3], signals: true, limits: true, ..RetryRule::default() },
+        );
         for (plan, status, stop, wanted) in [
             (&plain, 0, None, "complete"),
             (&plain, 3, None, "fail exit-3"),
@@ -348,7 +363,13 @@ mod tests {
         ] {
             assert_eq!(word(judge(plan, end(status, stop))), wanted, "{status} {stop:?}");
         }
-        for (code, wanted) in [(101, "retry outcome-101"), (200, "complete"), (404, "fail outcome-404"), (503, "retry outcome-503"), (302, "retry outcome-302")] {
+        for (code, wanted) in [
+            (101, "retry outcome-101"),
+            (200, "complete"),
+            (404, "fail outcome-404"),
+            (503, "retry outcome-503"),
+            (302, "retry outcome-302"),
+        ] {
             let end = End { said: Some((code, String::new())), ..end(1, None) };
             assert_eq!(word(judge(&plain, end)), wanted);
         }
@@ -366,7 +387,9 @@ mod tests {
 
     #[test]
     fn a_group_tells_the_exit_code() {
-        for (group, code) in [("exit-3", 3), ("signal-KILL", 137), ("signal-40", 168), ("time-limit", 124), ("x", 1)] {
+        for (group, code) in
+            [("exit-3", 3), ("signal-KILL", 137), ("signal-40", 168), ("time-limit", 124), ("x", 1)]
+        {
             assert_eq!(exit_code(group), code, "{group}");
         }
     }

@@ -132,16 +132,17 @@ impl Output {
         if self.shown.len() > 2 * SHOWN_BYTES_MAX {
             self.shown.drain(..self.shown.len() - SHOWN_BYTES_MAX);
         }
-        self.to_file(part);
+        self.keep(part);
     }
 
     /// A full file becomes the old one. A disk that takes nothing more does not stop the task.
-    fn to_file(&mut self, part: &[u8]) {
+    fn keep(&mut self, part: &[u8]) {
         if self.file.is_none() || self.file_bytes >= FILE_BYTES_MAX {
             if self.file.is_some() {
                 drop(fs::rename(&self.path, self.path.with_extension("old")));
             }
-            let fresh = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.path);
+            let fresh =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.path);
             (self.file, self.file_bytes) = (fresh.ok(), 0);
         }
         if let Some(file) = &mut self.file {
@@ -172,7 +173,11 @@ fn understood(line: &[u8]) -> Option<Said> {
     match word {
         "progress" => {
             let (first, others) = rest.split_once(' ').unwrap_or((rest, ""));
-            let percent = first.trim_end_matches('%').parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
+            let percent = first
+                .trim_end_matches('%')
+                .parse::<f64>()
+                .ok()
+                .filter(|percent| (0.0..=100.0).contains(percent));
             let message = if percent.is_some() { others.trim() } else { rest };
             let message = Some(message.chars().take(500).collect::<String>()).filter(|text| !text.is_empty());
             (percent.is_some() || message.is_some()).then_some(Said::Progress { percent, message })
@@ -230,14 +235,26 @@ mod tests {
         output.finish();
         assert_eq!(output.shown().len(), SHOWN_BYTES_MAX);
         assert!(output.shown().ends_with(b"last"));
-        let on_disk: u64 = ["stderr", "stderr.old"].iter().map(|name| fs::metadata(folder.path().join(name)).unwrap().len()).sum();
+        let on_disk: u64 = ["stderr", "stderr.old"]
+            .iter()
+            .map(|name| fs::metadata(folder.path().join(name)).unwrap().len())
+            .sum();
         assert!(on_disk <= 2 * FILE_BYTES_MAX + 8000, "{on_disk}");
     }
 
     #[test]
     fn outcomes_have_a_class() {
-        assert_eq!(understood(b"::haul outcome 404 gone\n"), Some(Said::Outcome { code: 404, message: "gone".into() }));
-        for line in ["::haul outcome 99", "::haul outcome x", "::haul progress", "::haul checkpoint {", "haul progress 1"] {
+        assert_eq!(
+            understood(b"::haul outcome 404 gone\n"),
+            Some(Said::Outcome { code: 404, message: "gone".into() })
+        );
+        for line in [
+            "::haul outcome 99",
+            "::haul outcome x",
+            "::haul progress",
+            "::haul checkpoint {",
+            "haul progress 1",
+        ] {
             assert_eq!(understood(line.as_bytes()), None, "{line}");
         }
     }

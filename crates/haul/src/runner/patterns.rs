@@ -60,7 +60,11 @@ fn chosen(words: &[String], known: &[String], lists: &BTreeMap<String, Vec<Strin
     let mut queues: Vec<String> = Vec::new();
     for word in words.iter().filter(|word| !word.starts_with('!')) {
         let found: Vec<&String> = match word.contains('*') {
-            true => sorted.iter().copied().filter(|name| glob::matches(word.as_bytes(), name.as_bytes())).collect(),
+            true => sorted
+                .iter()
+                .copied()
+                .filter(|name| glob::matches(word.as_bytes(), name.as_bytes()))
+                .collect(),
             false => vec![word],
         };
         for name in found {
@@ -98,7 +102,10 @@ mod tests {
     fn words_stand_for_queues() {
         let text = |words: &str| words.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let known = text("mail-b mail-a news bulk other");
-        let lists = BTreeMap::from([("slow".to_owned(), text("bulk @more")), ("more".to_owned(), text("news @slow"))]);
+        let lists = BTreeMap::from([
+            ("slow".to_owned(), text("bulk @more")),
+            ("more".to_owned(), text("news @slow")),
+        ]);
         for (words, wanted) in [
             ("mail", "mail"),
             ("mail-*", "mail-a mail-b"),

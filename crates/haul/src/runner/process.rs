@@ -58,13 +58,15 @@ impl Identity {
 
     /// Whether this very process still runs. A zombie does not.
     pub(super) fn is_alive(self) -> bool {
-        stat(self.pid).is_some_and(|stat| stat.start == self.start && stat.state != b'Z' && stat.state != b'X')
+        stat(self.pid)
+            .is_some_and(|stat| stat.start == self.start && stat.state != b'Z' && stat.state != b'X')
     }
 }
 
 /// Names the boot: pids and start times of another one mean nothing.
 pub(super) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| String::new(), |id| id.trim().to_owned())
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_or_else(|_| String::new(), |id| id.trim().to_owned())
 }
 
 /// Seconds since boot, time asleep included: the same for every process.
@@ -92,7 +94,9 @@ fn children(pid: i32) -> Vec<i32> {
     let listed = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut found = Vec::new();
     for thread in listed {
-        let Ok(text) = fs::read_to_string(thread.path().join("children")) else { return children_by_walk(pid) };
+        let Ok(text) = fs::read_to_string(thread.path().join("children")) else {
+            return children_by_walk(pid);
+        };
         found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
     }
     found

@@ -326,7 +326,8 @@ impl<'a> Supervisor<'a> {
 
     fn wake_at(&self, now: Instant, is_orphan: bool) -> Instant {
         let limits = &self.plan.limits;
-        let looks = (limits.memory_bytes.is_some() || limits.processes.is_some()).then(|| self.looked_at + LOOK);
+        let looks =
+            (limits.memory_bytes.is_some() || limits.processes.is_some()).then(|| self.looked_at + LOOK);
         let due = [
             Some(self.tidied_at + TIDY),
             looks,
@@ -358,10 +359,14 @@ impl<'a> Supervisor<'a> {
     /// What is left in the pipes; nobody writes to them any more.
     fn read_rest(&mut self) {
         let mut buffer = [0; READ_BYTES];
-        while let Some(count) = self.stdout.as_ref().and_then(|pipe| pipe.try_read(&mut buffer).ok()).filter(|count| *count > 0) {
+        while let Some(count) =
+            self.stdout.as_ref().and_then(|pipe| pipe.try_read(&mut buffer).ok()).filter(|count| *count > 0)
+        {
             self.output.result_part(buffer.get(..count).unwrap_or_default());
         }
-        while let Some(count) = self.stderr.as_ref().and_then(|pipe| pipe.try_read(&mut buffer).ok()).filter(|count| *count > 0) {
+        while let Some(count) =
+            self.stderr.as_ref().and_then(|pipe| pipe.try_read(&mut buffer).ok()).filter(|count| *count > 0)
+        {
             let said = self.output.log_part(buffer.get(..count).unwrap_or_default());
             self.heard(said);
         }
@@ -386,7 +391,10 @@ fn command(plan: &Plan, job: &Job, folder: &Folder, record: &Record) -> io::Resu
     let exec = || (job.klass == EXEC_KLASS).then(|| job.data.to::<ExecData>().ok()).flatten();
     let argv = plan.command.clone().or_else(|| exec().map(|data| data.argv)).filter(|argv| !argv.is_empty());
     let argv = argv.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, "its data names no command: {\"argv\": [\"command\", ...]} is expected")
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "its data names no command: {\"argv\": [\"command\", ...]} is expected",
+        )
     })?;
     let mut command = Command::new("/proc/self/exe");
     command.args(["guard", "--stage", &std::process::id().to_string()]);

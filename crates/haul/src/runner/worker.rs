@@ -88,7 +88,8 @@ impl Taker {
     /// Looks up what patterns stand for, from time to time.
     pub(super) async fn resolve(&mut self, client: &Client) {
         let now = crate::clock::instant();
-        let is_fresh = self.resolved_at.is_some_and(|at| patterns::is_plain(&self.work.queues) || now < at + SIGN);
+        let is_fresh =
+            self.resolved_at.is_some_and(|at| patterns::is_plain(&self.work.queues) || now < at + SIGN);
         if is_fresh {
             return;
         }
@@ -222,7 +223,10 @@ pub(super) struct Signals {
 
 impl Signals {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     pub(super) async fn next(&mut self) {
@@ -367,7 +371,10 @@ impl Worker {
         }
         for (guardian, jid, worker) in found.living {
             if !self.foreign.contains(&guardian) {
-                self.say(&format!("job {jid} of worker {worker} goes on under its guardian, process {}", guardian.pid));
+                self.say(&format!(
+                    "job {jid} of worker {worker} goes on under its guardian, process {}",
+                    guardian.pid
+                ));
                 self.foreign.push(guardian);
             }
         }
@@ -414,7 +421,10 @@ impl Worker {
         }
         if !self.is_draining {
             self.is_draining = true;
-            self.say(&format!("no more jobs are taken; {} are waited for (a second signal stops them)", self.running()));
+            self.say(&format!(
+                "no more jobs are taken; {} are waited for (a second signal stops them)",
+                self.running()
+            ));
             return false;
         }
         self.say("stopping the running jobs; they are given back");
