@@ -132,11 +132,11 @@ impl Output {
         if self.shown.len() > 2 * SHOWN_BYTES_MAX {
             self.shown.drain(..self.shown.len() - SHOWN_BYTES_MAX);
         }
-        self.put_into_file(part);
+        self.keep(part);
     }
 
     /// A full file becomes the old one. A disk that takes nothing more does not stop the task.
-    fn put_into_file(&mut self, part: &[u8]) {
+    fn keep(&mut self, part: &[u8]) {
         if self.file.is_none() || self.file_bytes >= FILE_BYTES_MAX {
             if self.file.is_some() {
                 drop(fs::rename(&self.path, self.path.with_extension("old")));
