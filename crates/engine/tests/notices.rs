@@ -63,7 +63,6 @@ fn new(jid: &str) -> Command {
 fn pop(worker: &str) -> Command {
     let queues = vec!["q".into()];
     Command::Pop(Pop {
-        klasses: Vec::new(),
         worker: worker.into(),
         queues,
         round_robin: false,
