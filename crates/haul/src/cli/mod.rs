@@ -24,6 +24,7 @@ mod put;
 mod queue;
 mod recur;
 mod retry;
+mod running;
 mod serve;
 mod session;
 mod tag;
@@ -68,6 +69,11 @@ enum ClientVerb {
     Events(events::Events),
     Put(put::Put),
     Recur(recur::Recur),
+    Work(Box<running::Work>),
+    Run(running::Run),
+    Tail(running::Tail),
+    Wait(running::Wait),
+    Drain(running::Drain),
     Pop(work::Pop),
     Heartbeat(work::Heartbeat),
     Complete(work::Complete),
@@ -107,17 +113,21 @@ enum ClientVerb {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Server", &["serve", "doctor", "token", "audit", "ping", "bench", "completions"]),
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
+    ("Running", &["work", "run", "tail", "wait", "drain", "workers"]),
     ("Working", &["pop", "heartbeat", "complete", "fail", "release"]),
-    (
-        "Looking",
-        &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "workers", "events", "top"],
-    ),
+    ("Looking", &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "events", "top"]),
     ("Jobs", &["priority", "log", "depends", "tag", "untag", "tags", "track", "untrack", "tracked"]),
     ("Settings", &["pause", "unpause", "throttle", "config", "forget", "deregister"]),
 ];
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
+    let args: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    if let Some([word, rest @ ..]) = args.get(1..)
+        && word == "guard"
+    {
+        return crate::runner::guard(rest);
+    }
     let matches = command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.verb {
@@ -207,6 +217,11 @@ impl ClientVerb {
             ClientVerb::Events(verb) => verb.run(session).await,
             ClientVerb::Put(verb) => verb.run(session).await,
             ClientVerb::Recur(verb) => verb.run(session).await,
+            ClientVerb::Work(verb) => verb.run(session).await,
+            ClientVerb::Run(verb) => verb.run(session).await,
+            ClientVerb::Tail(verb) => verb.run(session).await,
+            ClientVerb::Wait(verb) => verb.run(session).await,
+            ClientVerb::Drain(verb) => verb.run(session).await,
             ClientVerb::Pop(verb) => verb.run(session).await,
             ClientVerb::Heartbeat(verb) => verb.run(session).await,
             ClientVerb::Complete(verb) => verb.run(session).await,
