@@ -191,6 +191,19 @@ const tests = [
     await until('it is back', async () => (await server.job('bad-7')).tags.join() === 'blue');
     await server.ask('DELETE', '/jobs/bad-7');
   }],
+  ['a running job shows how far it is and what it prints, as it prints it', async () => {
+    await server.put({ queue: 'prints', klass: 'k', jid: 'prints', data: {} });
+    await server.pop('prints');
+    await server.redisSay('HAUL.REPORT', 'w1', 'prints', 'PERCENT', 40, 'MESSAGE', 'page 4', 'OUTPUT', 'line one\n<b>line</b> two\n');
+    await go('job?jid=prints');
+    await says('40% page 4');
+    await says('<b>line</b> two');
+    await server.redisSay('HAUL.REPORT', 'w1', 'prints', 'PERCENT', 90, 'OUTPUT', 'line three\n');
+    await says('line three');
+    await says('90% page 4');
+    await accessible(page, 'a running job');
+    await server.ask('DELETE', '/jobs/prints');
+  }],
   ['a running job is cancelled', async () => {
     await server.put({ queue: 'run', klass: 'k', jid: 'running-1', data: {} });
     await server.pop('run');

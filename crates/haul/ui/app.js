@@ -201,6 +201,8 @@ document.addEventListener('haul-changed', () => { last = 0; clearTimeout(timer);
 // Ages grow by themselves.
 setInterval(() => { if (!document.hidden && current.view && Date.now() - last > STALE) soon(); }, STALE);
 
+setInterval(() => { if (!document.hidden && current.data !== null && current.view?.lively?.(current.data)) soon(); }, 2000);
+
 window.addEventListener('popstate', () => {
   const { tenant } = where();
   if ((tenant ?? null) !== getTenant()) { setTenant(tenant); enter(); } else arrive();

@@ -14,6 +14,8 @@ let shown = SHOWN;
 
 export const title = (params) => `Job ${params.jid ?? ''}`;
 export const hears = (params) => ({ jid: params.jid });
+// What it prints comes without events.
+export const lively = (data) => data.job.state === 'running';
 export const begin = () => { shown = SHOWN; };
 
 export async function load(params, signal) {
@@ -131,6 +133,20 @@ function pretty(text) {
   try { return write(parse(text), 2); } catch { return text; }
 }
 
+function progress({ progress: far }) {
+  if (!far) return null;
+  const percent = far.percent === null ? null : Math.min(100, Math.max(0, Number(far.percent)));
+  return [h('h2', null, 'Progress'), percent === null ? null : h('progress', { max: 100, value: percent, 'aria-label': 'Progress' }),
+    h('p', null, percent === null ? '' : `${percent}% `, far.message === null ? '' : plain(far.message))];
+}
+
+function output(job) {
+  if (!job.output) return null;
+  const all = Number(job.output_bytes ?? 0);
+  return [h('h2', null, 'Output'), all > job.output.length ? h('p', { class: 'soft' }, `The last part of ${count(all)} bytes.`) : null,
+    h('pre', { key: 'pre-output', id: 'output', tabindex: 0, role: 'region', 'aria-label': 'Output' }, plainLines(job.output))];
+}
+
 function dependencies(job, others) {
   if (!job.dependencies.length && !job.dependents.length) return null;
   const known = new Map(others.map((other) => [other.jid, other]));
@@ -154,7 +170,9 @@ export function render({ job, why, others }) {
       h('div', null,
         job.failure ? [h('h2', null, 'Failure'), h('p', null, groupLink(job.failure.group), ' ', time(Number(job.failure.when)), job.failure.worker ? [' on ', workerLink(job.failure.worker)] : null),
           h('pre', { tabindex: 0, role: 'region', 'aria-label': 'Failure' }, plainLines(job.failure.message).slice(0, SHOWN))] : null,
+        progress(job), output(job),
         document_('Data', write(job.data, 2)),
+        job.checkpoint !== undefined && job.checkpoint !== null ? document_('Checkpoint', write(job.checkpoint, 2)) : null,
         job.result !== null ? document_('Result', pretty(job.result)) : null,
         dependencies(job, others)),
       h('div', null,
@@ -163,7 +181,7 @@ export function render({ job, why, others }) {
           ['Klass', h('a', { href: href('search', { klass: job.klass }) }, name(job.klass))], ['Queue', queueLink(job.queue)],
           ['Priority', plain(write(job.priority))], ['Attempt', job.attempt],
           ['Retries left', job.remaining < 0 ? `none of ${job.retries}` : `${job.remaining} of ${job.retries}`],
-          ['Worker', job.worker ? workerLink(job.worker) : null], ['Lock ends', job.expires ? time(Number(job.expires)) : null], ['Due', job.due ? time(Number(job.due)) : null],
+          ['Worker', job.worker ? workerLink(job.worker) : null], ['Process', job.pid ? plain(job.pid) : null], ['Lock ends', job.expires ? time(Number(job.expires)) : null], ['Due', job.due ? time(Number(job.due)) : null],
           ['Tags', job.tags.map((one) => h('span', { class: 'tag' }, tagLink(one), may('work') ? button('×', () => untag(one), undefined, { 'aria-label': `Take off the tag ${plain(one)}` }) : null))],
           ['Throttles', job.throttles.length ? job.throttles.map((one) => h('span', { class: 'tag' }, h('a', { href: href('throttles', { id: one }) }, name(one)))) : null],
           ['Made by', job.spawned_from ? h('a', { href: href('recurring', { jid: job.spawned_from }) }, name(job.spawned_from)) : null],

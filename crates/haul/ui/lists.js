@@ -6,18 +6,15 @@ import { act, confirm, dialog } from './actions.js';
 import { href } from './app.js';
 import { jobLink, jobTable, page, pager, queueLink, tagLink, workerLink } from './jobs.js';
 import { parse, write } from './json.js';
-import { now } from './format.js';
-
-const ALIVE = 300;
 
 export const workers = {
   title: () => 'Workers',
   load: async (params, signal) => (await get('/workers', null, { signal })).workers,
-  render: (all) => table('Workers', [{ label: 'worker' }, { label: 'state' }, { label: 'running', n: true }, { label: 'stalled', n: true }, { label: 'seen' }, { label: '' }],
+  render: (all) => table('Workers', [{ label: 'worker' }, { label: 'state' }, { label: 'running', n: true }, { label: 'stalled', n: true }, { label: 'seen' }, { label: 'about' }, { label: '' }],
     all.slice(0, 1000).map((worker) => ({
       key: worker.name,
-      cells: [workerLink(worker.name), worker.stalled ? chip('stalled') : worker.jobs ? chip('running') : worker.seen_at > now() - ALIVE ? 'idle' : h('span', { class: 'soft' }, 'silent'),
-        worker.jobs, worker.stalled, time(worker.seen_at), may('work') ? button('Forget…', async () => {
+      cells: [workerLink(worker.name), worker.stalled ? chip('stalled') : worker.state === 'alive' && worker.jobs ? chip('running') : worker.state,
+        worker.jobs, worker.stalled, time(worker.seen_at), worker.facts ? h('span', { class: 'mono' }, name(write(worker.facts))) : '', may('work') ? button('Forget…', async () => {
           if (await confirm(`Forget the worker ${plain(worker.name)}?`, 'Its jobs stay locked until their locks end.', 'Forget')) {
             await act('The worker is forgotten.', () => del(`/workers/${part(worker.name)}`));
           }

@@ -312,8 +312,8 @@ mod tests {
     async fn fail(rig: &Rig, count: usize) {
         for number in 0..count {
             rig.say(&format!("PUT q k {{}} JID j{number}")).await;
-            rig.say("POP w q").await;
-            rig.say(&format!("FAIL j{number} w oops message")).await;
+            rig.say("POP w QUEUES q").await;
+            rig.say(&format!("FAIL w j{number} oops message")).await;
         }
     }
 

@@ -79,6 +79,10 @@ fn failed(job: &JobView, now: f64) -> WhyDoc {
 }
 
 fn running(job: &JobView, now: f64) -> WhyDoc {
+    if job.is_endless() {
+        let sentence = format!("It runs: {} holds its lock, which does not end by itself.", job.worker);
+        return WhyDoc::new("running", sentence);
+    }
     let left = span(job.expires - now);
     let sentence = format!("It runs: {} holds its lock, for {left} unless renewed.", job.worker);
     WhyDoc { at: Some(job.expires), ..WhyDoc::new("running", sentence) }
@@ -252,14 +256,14 @@ mod tests {
             "THROTTLE SET license 1",
             "PUT t k {} JID t1 THROTTLE license",
             "PUT t k {} JID t2 THROTTLE license",
-            "POP w t",
+            "POP w QUEUES t",
             "PUT c k {} JID c1",
             "PUT c k {} JID c2",
             "CONFIG SET c-max-concurrency 1",
-            "POP w c",
+            "POP w QUEUES c",
             "PUT f k {} JID f",
-            "POP w f",
-            "FAIL f w oops message",
+            "POP w QUEUES f",
+            "FAIL w f oops message",
         ] {
             rig.say(line).await;
         }
