@@ -55,11 +55,13 @@ def test_a_job_is_followed_through_its_life(server, tenant, api):
             api("POST", "/pop", {"worker": "w", "queues": ["q"]})
             api("POST", f"/jobs/{jid}/complete", {"worker": "w"})
 
-        threading.Timer(0.2, work).start()
+        worker = threading.Timer(0.2, work)
+        worker.start()
         seen = [stream.next()[1] for _ in range(3)]
         assert [event["kind"] for event in seen] == ["put", "popped", "completed"]
         assert all(event["jid"] == "j" and event["queue"] == "q" for event in seen)
         assert seen[1]["worker"] == "w"
+        worker.join()
     finally:
         stream.close()
 
@@ -72,16 +74,20 @@ def test_filters_and_tenants(server, tenant, api):
             put(api)
             api("POST", "/jobs", {"queue": "other", "klass": "K", "jid": "wanted"})
 
-        threading.Timer(0.2, work).start()
+        worker = threading.Timer(0.2, work)
+        worker.start()
         assert stream.next()[1]["jid"] == "wanted"
+        worker.join()
     finally:
         stream.close()
 
 
 def test_a_stream_goes_on_where_it_broke_off(server, tenant, api):
     stream = Stream(server, tenant)
-    threading.Timer(0.2, lambda: put(api, jid="first")).start()
+    putter = threading.Timer(0.2, lambda: put(api, jid="first"))
+    putter.start()
     assert stream.next()[1]["jid"] == "first"
+    putter.join()
     last = stream.id
     stream.close()
     put(api, jid="second")
