@@ -231,7 +231,7 @@ impl Tenant {
     }
 
     /// Out of the engine's lists. Without a hash, nothing is left of it.
-    pub(super) fn to_draft(&mut self, cx: &mut Cx<'_>, jid: &Name) {
+    pub(super) fn make_draft(&mut self, cx: &mut Cx<'_>, jid: &Name) {
         let state = self.jobs.get(jid).map_or(State::Waiting, |job| job.state);
         self.catch_up(cx, jid, state);
         let Some(job) = self.jobs.get_mut(jid) else { return };

@@ -278,7 +278,7 @@ impl Tenant {
             _ => false,
         };
         if is_in {
-            self.to_draft(cx, jid);
+            self.make_draft(cx, jid);
         }
         is_in
     }
