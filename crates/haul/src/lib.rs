@@ -2,7 +2,7 @@
 //!
 //! A map: `dialect` translates, `shard` decides and commits, `resp` and `http` talk to clients over what `net` lets in,
 //! `auth` says who may do what, `cli` to people, `bench` loads a
-//! server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
+//! server and measures it, `serverless` runs stored handlers. `config` is the one table of settings, `clock` the only reader of time and entropy.
 
 mod auth;
 mod bench;
@@ -21,6 +21,7 @@ mod resp;
 #[cfg(test)]
 mod script_tests;
 mod serve;
+mod serverless;
 mod shard;
 mod trace;
 

@@ -25,6 +25,7 @@ mod queue;
 mod recur;
 mod retry;
 mod serve;
+mod serverless;
 mod session;
 mod tag;
 mod throttle;
@@ -53,6 +54,9 @@ enum Verb {
     Doctor(doctor::Doctor),
     Token(token::Token),
     Audit(audit::Audit),
+    Handler(serverless::Handler),
+    Invoke(serverless::Invoke),
+    Journal(serverless::Journal),
     Bench(Box<crate::bench::Bench>),
     Completions(completions::Completions),
     #[command(flatten)]
@@ -103,8 +107,9 @@ enum ClientVerb {
 
 /// How `haul --help` groups the subcommands. A test sees to it that none is missing.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Server", &["serve", "doctor", "token", "audit", "ping", "bench", "completions"]),
+    ("Server", &["serve", "doctor", "token", "audit", "journal", "ping", "bench", "completions"]),
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
+    ("Serverless", &["handler", "invoke"]),
     ("Working", &["pop", "heartbeat", "complete", "fail", "release"]),
     (
         "Looking",
@@ -116,6 +121,9 @@ const GROUPS: &[(&str, &[&str])] = &[
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
+    if let Some(code) = crate::serverless::confine::main() {
+        return code;
+    }
     let matches = command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.verb {
@@ -124,6 +132,9 @@ pub fn main() -> ExitCode {
         Verb::Bench(bench) => return crate::bench::run(&bench, cli.global.json),
         Verb::Token(token) => token.run(&cli.global),
         Verb::Audit(audit) => audit.run(&cli.global),
+        Verb::Handler(handler) => handler.run(&cli.global),
+        Verb::Invoke(invoke) => invoke.run(&cli.global),
+        Verb::Journal(journal) => journal.run(&cli.global),
         Verb::Completions(completions) => completions.run(command()),
         Verb::Client(verb) => run_client(*verb, &cli.global),
     };
