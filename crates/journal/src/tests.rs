@@ -81,7 +81,7 @@ async fn more_than_64_lines_and_raw_posts_are_batches() {
     assert_eq!((&entries[65].payload[..], entries[65].raw), (&b"#\0\n#:EndBatch\nx"[..], true));
     assert_eq!(entries[66].due_ms, Some(NOW + 5));
     journal.write(&post(&"p\n".repeat(64)), NOW).await.unwrap();
-    assert!(text(folder.path(), 1).ends_with("NC2oBN3-lt-0aZ~-02B|client-job-type|p\n"));
+    assert!(text(folder.path(), 1).ends_with("NC2oBN3-lt-0aZ~-022|client-job-type|p\n"));
 }
 
 #[tokio::test]

@@ -93,7 +93,11 @@ namespace {
         haul_say('j', $code, $began, $output, $result, $reason);
     }
 
-    register_shutdown_function('haul_flush');
+    // A handler that exits ends the interpreter: what it printed is not an answer, and how it ended is told by its status.
+    register_shutdown_function(function (): void {
+        while (ob_get_level() > 0) ob_end_clean();
+        haul_flush();
+    });
     $haul_type = '';
     while (($haul_line = fgets(STDIN)) !== false) {
         $haul_words = explode(' ', rtrim($haul_line, "\n"));
