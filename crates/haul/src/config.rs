@@ -493,7 +493,9 @@ mod tests {
 
     #[test]
     fn intervals_have_units_or_are_milliseconds() {
-        for (text, seconds) in [("1w", 604_800), ("2d", 172_800), ("3h", 10_800), ("4m", 240), ("5s", 5), ("6000", 6)] {
+        for (text, seconds) in
+            [("1w", 604_800), ("2d", 172_800), ("3h", 10_800), ("4m", 240), ("5s", 5), ("6000", 6)]
+        {
             assert_eq!(interval(text), Some(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "s", "1.5h", "-1s", "1y", "99999999999999999w"] {

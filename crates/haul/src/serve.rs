@@ -132,10 +132,19 @@ async fn start_serverless(
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
     let Some(settings) = config.serverless.clone() else { return Ok(None) };
+    crate::serverless::check_confinement(&settings)?;
     let data = config.data.clone();
-    let (daemon, task) = crate::serverless::Daemon::start(data, server.shard.clone(), settings, stop).await?;
-    let _ = server.serverless.set(daemon);
-    Ok(Some(task))
+    // What needs no journal goes on without: a full disk, for one, still serves looks.
+    match crate::serverless::Daemon::start(data, server.shard.clone(), settings, stop).await {
+        Ok((daemon, task)) => {
+            let _ = server.serverless.set(daemon);
+            Ok(Some(task))
+        }
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "handlers are off until the next start");
+            Ok(None)
+        }
+    }
 }
 
 /// The tokens; an address that others can reach needs at least one, or to be insisted on.

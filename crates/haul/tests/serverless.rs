@@ -1,7 +1,11 @@
 //! Stored handlers over a real socket, with real interpreters. A language that is not installed is said to be skipped.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may fail by panicking")]
-#![allow(clippy::disallowed_methods, clippy::indexing_slicing, reason = "a test waits, and knows its answers")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    reason = "a test waits, and knows its answers"
+)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +25,16 @@ struct Server {
 impl Server {
     fn start(data: &Path, extra: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_haul"))
-            .args(["serve", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "text", "--data"])
+            .args([
+                "serve",
+                "--redis",
+                "127.0.0.1:0",
+                "--http",
+                "127.0.0.1:0",
+                "--log-format",
+                "text",
+                "--data",
+            ])
             .arg(data)
             .args(extra)
             .env_remove("HAUL_LOG")
@@ -67,7 +80,10 @@ impl Server {
     fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let kind = if body.starts_with('{') { "application/json" } else { "text/plain" };
         let (status, text) = self.send(method, path, kind, body.as_bytes());
-        (status, serde_json::from_slice(&text).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&text))))
+        (
+            status,
+            serde_json::from_slice(&text).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&text))),
+        )
     }
 
     fn handler(&self, path: &str, handler: &Value) {
@@ -126,7 +142,8 @@ fn both_spellings_of_every_endpoint() {
     let server = Server::start(data.path(), &[]);
     assert_eq!(server.send("GET", "/", "", b"").1, b"OK\n");
     let handler = json!({"lang": "sh", "body": "cat", "unknown": "dropped"}).to_string();
-    for (at, path) in ["handler/add/t/add", "handler/t/add", "handler/add/t", "handler/t"].iter().enumerate() {
+    for (at, path) in ["handler/add/t/add", "handler/t/add", "handler/add/t", "handler/t"].iter().enumerate()
+    {
         for method in ["POST", "PUT"] {
             let (status, answer) = server.ask(method, &format!("/client/{path}"), &handler);
             assert_eq!((status, &answer["ok"]), (200, &json!(true)), "{path} {at}");
@@ -137,7 +154,10 @@ fn both_spellings_of_every_endpoint() {
     for path in ["handler/get/t", "handler/t"] {
         let (status, answer) = server.ask("GET", &format!("/client/{path}"), "");
         assert_eq!(status, 200);
-        assert_eq!((&answer["id"], &answer["body"], &answer["lang"]), (&last["id"], &json!("echo text form"), &json!("sh")));
+        assert_eq!(
+            (&answer["id"], &answer["body"], &answer["lang"]),
+            (&last["id"], &json!("echo text form"), &json!("sh"))
+        );
         assert_eq!(answer["type"], "client-t");
         assert!(answer["dt"].as_str().unwrap().ends_with('Z'));
     }
@@ -145,8 +165,12 @@ fn both_spellings_of_every_endpoint() {
     assert_eq!(list["handlers"].as_array().unwrap().len(), 1);
     let (status, answer) = server.ask("POST", "/client/handler/del/t/delete", "");
     assert_eq!((status, &answer["count"]), (200, &json!(9)));
-    let deletes =
-        [("DELETE", "handler/t/delete"), ("POST", "handler/t/delete"), ("DELETE", "handler/del/t"), ("DELETE", "handler/t")];
+    let deletes = [
+        ("DELETE", "handler/t/delete"),
+        ("POST", "handler/t/delete"),
+        ("DELETE", "handler/del/t"),
+        ("DELETE", "handler/t"),
+    ];
     for (method, path) in deletes {
         let (status, answer) = server.ask(method, &format!("/client/{path}"), "");
         assert_eq!((status, &answer["count"]), (200, &json!(0)), "{path}");
@@ -176,7 +200,10 @@ fn both_spellings_of_every_endpoint() {
 fn lines_bytes_and_deferred_jobs() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &[]);
-    server.handler("c/handler/cat", &json!({"lang": "sh", "body": "od -An -c | tr -d ' '", "options": {"keepResult": true}}));
+    server.handler(
+        "c/handler/cat",
+        &json!({"lang": "sh", "body": "od -An -c | tr -d ' '", "options": {"keepResult": true}}),
+    );
     let ids = server.post("c", "cat", "one\n# comment\n\ntwo\r\nthree");
     assert_eq!(ids.len(), 3);
     assert!(ids.windows(2).all(|two| two[0] < two[1]));
@@ -197,7 +224,10 @@ fn lines_bytes_and_deferred_jobs() {
 fn the_ends_of_processes_are_the_outcomes_of_jobs() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &["--handler-retry-time", "0"]);
-    server.handler("c/handler/exit", &json!({"lang": "sh", "body": "read code; test $code = kill && kill -9 $$; exit $code"}));
+    server.handler(
+        "c/handler/exit",
+        &json!({"lang": "sh", "body": "read code; test $code = kill && kill -9 $$; exit $code"}),
+    );
     for (status, exitcode, code, state) in [
         ("0", 200, "ok", "complete"),
         ("64", 400, "failed", "failed"),
@@ -209,17 +239,25 @@ fn the_ends_of_processes_are_the_outcomes_of_jobs() {
         ("1", 500, "abandoned", "failed"),
     ] {
         let seen = server.invoke("c", "exit", status);
-        assert_eq!((&seen["exitcode"], &seen["code"], &seen["state"]), (&json!(exitcode), &json!(code), &json!(state)), "{status} {seen}");
+        assert_eq!(
+            (&seen["exitcode"], &seen["code"], &seen["state"]),
+            (&json!(exitcode), &json!(code), &json!(state)),
+            "{status} {seen}"
+        );
     }
     let missing = server.invoke("c", "nobody", "x");
     assert_eq!((&missing["exitcode"], &missing["reason"]), (&json!(500), &json!("no handler")));
-    server.handler("c/handler/slow", &json!({"lang": "sh", "body": "sleep 30", "options": {"timeoutMs": 300}}));
+    server
+        .handler("c/handler/slow", &json!({"lang": "sh", "body": "sleep 30", "options": {"timeoutMs": 300}}));
     assert_eq!(server.invoke("c", "slow", "x")["reason"], "timeout");
     server.handler("c/handler/env", &json!({"lang": "sh", "body": "echo $HAUL_TENANT $HAUL_JOBTYPE $HAUL_JOB_ID; pwd; ls -A | wc -l", "options": {"keepResult": true}}));
     let ids = server.post("c", "env", "x");
     let seen = server.result("c", &ids[0])["result"].as_str().unwrap().to_owned();
     assert!(seen.starts_with(&format!("c env {}\n/", ids[0])) && seen.ends_with("\n0\n"), "{seen}");
-    server.handler("c/handler/program", &json!({"lang": "exec", "body": "wc -c", "options": {"keepResult": true}}));
+    server.handler(
+        "c/handler/program",
+        &json!({"lang": "exec", "body": "wc -c", "options": {"keepResult": true}}),
+    );
     assert_eq!(server.invoke("c", "program", "four")["result"], "5\n");
 }
 
@@ -260,9 +298,16 @@ fn handlers_are_functions_of_their_language() {
         let lang = language.lang;
         server.handler(&format!("{lang}/handler/follow"), &json!({"lang": "sh", "body": "cat >/dev/null"}));
         let options = json!({"keepResult": true, "network": false});
-        server.handler(&format!("{lang}/handler/t"), &json!({"lang": lang, "body": language.body, "options": options}));
+        server.handler(
+            &format!("{lang}/handler/t"),
+            &json!({"lang": lang, "body": language.body, "options": options}),
+        );
         let fine = server.invoke(lang, "t", "fine");
-        assert_eq!((&fine["exitcode"], &fine["result"]), (&json!(200), &json!({"got": "fine"})), "{lang} {fine}");
+        assert_eq!(
+            (&fine["exitcode"], &fine["result"]),
+            (&json!(200), &json!({"got": "fine"})),
+            "{lang} {fine}"
+        );
         for (payload, exitcode, code, why) in [
             ("failed", 400, "failed", "no good"),
             ("retry", 100, "abandoned", "not yet"),
@@ -271,7 +316,11 @@ fn handlers_are_functions_of_their_language() {
             ("fine", 200, "ok", ""),
         ] {
             let seen = server.invoke(lang, "t", payload);
-            assert_eq!((&seen["exitcode"], &seen["code"]), (&json!(exitcode), &json!(code)), "{lang} {payload} {seen}");
+            assert_eq!(
+                (&seen["exitcode"], &seen["code"]),
+                (&json!(exitcode), &json!(code)),
+                "{lang} {payload} {seen}"
+            );
             assert!(seen["reason"].as_str().unwrap_or_default().contains(why), "{lang} {seen}");
         }
         // Done jobs made follow-ups: two fine ones, the failed one, and where the interpreter lives on the one that exits.
@@ -313,7 +362,9 @@ fn before_and_after_scripts_run_where_they_should() {
     server.handler("c/handler/t", &handler);
     assert_eq!(server.invoke("c", "t", "a")["result"], json!(["before", "each", "a"]));
     assert_eq!(server.invoke("c", "t", "b")["result"], json!(["before", "each", "a", "after", "each", "b"]));
-    for (key, script) in [("before", "raise ValueError('early')"), ("beforeEach", "1/0"), ("body", "def handle(:")] {
+    for (key, script) in
+        [("before", "raise ValueError('early')"), ("beforeEach", "1/0"), ("body", "def handle(:")]
+    {
         let mut wrong = handler.clone();
         wrong[key] = json!(script);
         server.handler("c/handler/t", &wrong);
@@ -324,12 +375,15 @@ fn before_and_after_scripts_run_where_they_should() {
     after["afterEach"] = json!("raise ValueError('late')");
     server.handler("c/handler/t", &after);
     assert_eq!(server.invoke("c", "t", "x")["code"], "ok");
-    assert_eq!(server.invoke("c", "t", "y")["result"], json!(["before", "each", "y"]), "the context was ended");
+    assert_eq!(
+        server.invoke("c", "t", "y")["result"],
+        json!(["before", "each", "y"]),
+        "the context was ended"
+    );
     // Types that name one engine share a context.
-    let shared = |body: &str, before: &str| {
-        json!({"lang": "python", "eid": "e", "before": before, "body": body, "options": {"keepResult": true}})
-    };
-    server.handler("c/handler/one", &shared("def handle(p):\n    bag.append(p)\n    return bag\n", "bag = []"));
+    let shared = |body: &str, before: &str| json!({"lang": "python", "eid": "e", "before": before, "body": body, "options": {"keepResult": true}});
+    server
+        .handler("c/handler/one", &shared("def handle(p):\n    bag.append(p)\n    return bag\n", "bag = []"));
     server.handler("c/handler/two", &shared("def handle(p):\n    return bag + [p]\n", "bag = ['new']"));
     assert_eq!(server.invoke("c", "one", "x")["result"], json!(["x"]));
     assert_eq!(server.invoke("c", "two", "y")["result"], json!(["x", "y"]));
@@ -339,8 +393,12 @@ fn before_and_after_scripts_run_where_they_should() {
 fn results_chain() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &[]);
-    server.handler("c/handler/first", &json!({"lang": "sh", "body": "echo '# not this'; cat", "options": {"chain": "second"}}));
-    server.handler("c/handler/second", &json!({"lang": "sh", "body": "cat > /dev/null; echo J: third\\|done"}));
+    server.handler(
+        "c/handler/first",
+        &json!({"lang": "sh", "body": "echo '# not this'; cat", "options": {"chain": "second"}}),
+    );
+    server
+        .handler("c/handler/second", &json!({"lang": "sh", "body": "cat > /dev/null; echo J: third\\|done"}));
     server.handler("c/handler/third", &json!({"lang": "sh", "body": "cat"}));
     server.post("c", "first", "hello");
     until("the chain", || server.ask("GET", "/c/handler", "").1["usage"]["jobs"] == 3);
@@ -403,7 +461,10 @@ fn http_handlers_follow_the_table() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &["--handler-retry-time", "0", "--contexts-max", "1"]);
     let url = |path: &str| format!("http://{address}/{path}");
-    server.handler("c/handler/each", &json!({"lang": "http", "body": url("each"), "options": {"keepResult": true}}));
+    server.handler(
+        "c/handler/each",
+        &json!({"lang": "http", "body": url("each"), "options": {"keepResult": true}}),
+    );
     for (payload, exitcode, code) in [
         ("200", 200, "ok"),
         ("201", 201, "ok"),
@@ -424,7 +485,10 @@ fn http_handlers_follow_the_table() {
         ("short", vec![(200, ""), (500, "no response"), (500, "no response")]),
         ("odd", vec![(200, ""), (500, "invalid response"), (500, "invalid response")]),
     ] {
-        server.handler(&format!("c/handler/{path}"), &json!({"lang": "http", "body": url(path), "options": {"batch": true}}));
+        server.handler(
+            &format!("c/handler/{path}"),
+            &json!({"lang": "http", "body": url(path), "options": {"batch": true}}),
+        );
         server.ask("GET", "/stop", "");
         let ids = server.post("c", path, "200\n404\n201\n");
         std::thread::sleep(Duration::from_millis(300));
@@ -456,9 +520,15 @@ fn a_hostile_handler_is_contained() {
         ("open('/tmp/left-behind', 'w')", "PermissionError"),
         (&*format!("import os; os.kill({pid}, 9)"), "Error"),
         ("import socket; socket.create_connection(('127.0.0.1', 4285), 1)", "Error"),
-        ("import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('8.8.8.8', 53))", "Error"),
+        (
+            "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('8.8.8.8', 53))",
+            "Error",
+        ),
         ("bytearray(4 << 30)", "MemoryError"),
-        ("import os\n    for at in range(10000):\n        if os.fork() == 0:\n            import time; time.sleep(60); os._exit(0)", "BlockingIOError"),
+        (
+            "import os\n    for at in range(10000):\n        if os.fork() == 0:\n            import time; time.sleep(60); os._exit(0)",
+            "BlockingIOError",
+        ),
         ("open('x', 'wb').write(b'x' * (100 << 20))", "Error"),
         ("import os; os.setuid(0)", "PermissionError"),
     ];
@@ -467,14 +537,23 @@ fn a_hostile_handler_is_contained() {
         server.handler("evil/handler/t", &json!({"lang": "python", "body": body}));
         let seen = server.invoke("evil", "t", "x");
         assert_eq!(seen["code"], "abandoned", "{code}: {seen}");
-        assert!(seen["reason"].as_str().unwrap().contains(error) || seen["reason"] == "killed", "{code}: {seen}");
+        assert!(
+            seen["reason"].as_str().unwrap().contains(error) || seen["reason"] == "killed",
+            "{code}: {seen}"
+        );
     }
     let busy = json!({"lang": "python", "body": "def handle(p):\n    while True: pass\n", "options": {"cpuMs": 500}});
     server.handler("evil/handler/busy", &busy);
     assert_eq!(server.invoke("evil", "busy", "x")["reason"], "timeout");
-    server.handler("evil/handler/forge", &json!({"lang": "sh", "body": "echo 'J: good-t|forged'; echo 'J: ../x|y'"}));
+    server.handler(
+        "evil/handler/forge",
+        &json!({"lang": "sh", "body": "echo 'J: good-t|forged'; echo 'J: ../x|y'"}),
+    );
     assert_eq!(server.invoke("evil", "forge", "x")["code"], "ok");
-    server.handler("good/handler/t", &json!({"lang": "python", "body": "def handle(p):\n    return p\n", "options": {"keepResult": true}}));
+    server.handler(
+        "good/handler/t",
+        &json!({"lang": "python", "body": "def handle(p):\n    return p\n", "options": {"keepResult": true}}),
+    );
     assert_eq!(server.invoke("good", "t", "fine")["result"], "fine");
     let (_, handlers) = server.ask("GET", "/good/handler", "");
     assert_eq!(handlers["usage"]["jobs"], 1, "nothing was forged");
@@ -492,8 +571,12 @@ fn a_large_backlog_of_one_tenant_does_not_delay_another() {
     server.handler("big/handler/t", &handler);
     server.handler("small/handler/t", &handler);
     let backlog = server.post("big", "t", &"x\n".repeat(20_000));
-    until("the backlog is stored", || server.ask("GET", &format!("/big/job/{}", backlog[19_999]), "").0 == 200);
-    let used = |tenant: &str| server.ask("GET", &format!("/{tenant}/handler"), "").1["usage"]["jobs"].as_u64().unwrap();
+    until("the backlog is stored", || {
+        server.ask("GET", &format!("/big/job/{}", backlog[19_999]), "").0 == 200
+    });
+    let used = |tenant: &str| {
+        server.ask("GET", &format!("/{tenant}/handler"), "").1["usage"]["jobs"].as_u64().unwrap()
+    };
     until("the large backlog runs", || used("big") > 10);
     let before = used("big");
     let ids = server.post("small", "t", &"y\n".repeat(10));
@@ -512,9 +595,16 @@ fn what_was_acknowledged_survives_a_kill() {
     let mut acknowledged = Vec::new();
     for round in 0..3 {
         let mut server = Server::start(data.path(), &[]);
-        server.handler("c/handler/t", &json!({"lang": "sh", "body": "echo J: next\\|x", "options": {"batchSize": 20}}));
+        server.handler(
+            "c/handler/t",
+            &json!({"lang": "sh", "body": "echo J: next\\|x", "options": {"batchSize": 20}}),
+        );
         for at in 0..30 {
-            acknowledged.extend(server.post("c", "t", &format!("{round} {at}\n").repeat(if at % 2 == 0 { 1 } else { 80 })));
+            acknowledged.extend(server.post(
+                "c",
+                "t",
+                &format!("{round} {at}\n").repeat(if at % 2 == 0 { 1 } else { 80 }),
+            ));
         }
         server.child.kill().unwrap();
     }

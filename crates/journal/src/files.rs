@@ -94,7 +94,8 @@ pub(crate) fn mend(folder: &Path, number: u64, ids: &Ids) -> io::Result<u64> {
     if torn.is_empty() {
         return Ok(0);
     }
-    let mut kept = File::options().append(true).create(true).open(path.with_extension(format!("{number:06}.torn")))?;
+    let mut kept =
+        File::options().append(true).create(true).open(path.with_extension(format!("{number:06}.torn")))?;
     kept.write_all(torn)?;
     kept.sync_all()?;
     let file = File::options().write(true).open(&path)?;

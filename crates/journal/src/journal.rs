@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::files::{self, Place};
 use crate::id::{Id, Ids};
 use crate::reader::{Entry, ReadError, Reader, Token};
-use crate::record::{Post, encode};
+use crate::record::{Encoded, Post, encode};
 use crate::writer::{Ack, Rotation, Shared, Work, WriteError, Writer};
 
 /// How a journal is kept.
@@ -31,7 +31,12 @@ pub struct Options {
 impl Options {
     /// The usual limits, in this folder.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Options { folder: folder.into(), file_bytes_max: 64 << 20, file_ms_max: 3_600_000, backlog_bytes_max: 4 << 30 }
+        Options {
+            folder: folder.into(),
+            file_bytes_max: 64 << 20,
+            file_ms_max: 3_600_000,
+            backlog_bytes_max: 4 << 30,
+        }
     }
 }
 
@@ -117,7 +122,7 @@ impl Journal {
         Ok(runs)
     }
 
-    fn encode(&self, post: &Post, now_ms: u64) -> Result<(Vec<u8>, Vec<(Id, u32)>), WriteError> {
+    fn encode(&self, post: &Post, now_ms: u64) -> Result<Encoded, WriteError> {
         let backlog = self.backlog_bytes();
         if backlog > self.backlog_bytes_max {
             return Err(WriteError::Behind(backlog));

@@ -40,6 +40,13 @@ pub struct Entry {
     pub(crate) number: u64,
 }
 
+impl Entry {
+    /// A job as the journal would give it.
+    pub fn new(id: Id, full: Arc<FullType>, payload: Bytes, due_ms: Option<u64>) -> Self {
+        Entry { id, full, payload, raw: false, due_ms, number: 0 }
+    }
+}
+
 /// Why lines cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -162,8 +169,12 @@ impl Reader {
     }
 
     fn expire(&mut self, now_ms: u64) {
-        let ended: Vec<Token> =
-            self.reserved.iter().filter(|(_, held)| held.ends_ms <= now_ms).map(|(token, _)| *token).collect();
+        let ended: Vec<Token> = self
+            .reserved
+            .iter()
+            .filter(|(_, held)| held.ends_ms <= now_ms)
+            .map(|(token, _)| *token)
+            .collect();
         ended.into_iter().for_each(|token| self.cancel(token));
     }
 
@@ -246,7 +257,12 @@ impl Reader {
                 return Ok(found);
             }
             if length >= left {
-                tracing::warn!(file = self.at.file, offset = self.at.offset, bytes = left, "journal: a file ends within a record");
+                tracing::warn!(
+                    file = self.at.file,
+                    offset = self.at.offset,
+                    bytes = left,
+                    "journal: a file ends within a record"
+                );
                 self.at.offset = end;
                 return Ok(false);
             }
@@ -276,7 +292,12 @@ impl Reader {
                 Step::Junk { next } => {
                     let line = text.get(at..next).unwrap_or_default();
                     let shown = String::from_utf8_lossy(line.get(..SHOWN_BYTES).unwrap_or(line)).into_owned();
-                    tracing::warn!(file = self.at.file, offset = self.at.offset + at as u64, line = shown.trim_end(), "journal: not a job");
+                    tracing::warn!(
+                        file = self.at.file,
+                        offset = self.at.offset + at as u64,
+                        line = shown.trim_end(),
+                        "journal: not a job"
+                    );
                     at = next;
                 }
                 Step::Torn => break,

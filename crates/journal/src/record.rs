@@ -45,7 +45,10 @@ fn ranges(body: &[u8]) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// The bytes of a post, and its ids: the first of each run and how many follow each other.
-pub(crate) fn encode(post: &Post, ids: &Ids, now_ms: u64) -> (Vec<u8>, Vec<(Id, u32)>) {
+pub(crate) type Encoded = (Vec<u8>, Vec<(Id, u32)>);
+
+/// How a post is written.
+pub(crate) fn encode(post: &Post, ids: &Ids, now_ms: u64) -> Encoded {
     let mut out = Vec::with_capacity(post.body.len() + 256);
     if post.raw {
         let id = ids.take(now_ms, 1);
@@ -65,7 +68,12 @@ pub(crate) fn encode(post: &Post, ids: &Ids, now_ms: u64) -> (Vec<u8>, Vec<(Id, 
             push_batch(&mut out, post, body.unwrap_or_default(), &id);
         } else {
             for (at, line) in chunk.iter().enumerate() {
-                push_line(&mut out, post, post.body.get(line.clone()).unwrap_or_default(), &id.advanced(at as u32));
+                push_line(
+                    &mut out,
+                    post,
+                    post.body.get(line.clone()).unwrap_or_default(),
+                    &id.advanced(at as u32),
+                );
             }
         }
         runs.push((id, chunk.len() as u32));
@@ -170,7 +178,8 @@ struct Header {
 
 impl Header {
     fn parse(text: &[u8]) -> Option<Self> {
-        let (mut ms, mut bytes, mut full, mut id, mut due_ms, mut raw) = (None, None, None, None, None, false);
+        let (mut ms, mut bytes, mut full, mut id, mut due_ms, mut raw) =
+            (None, None, None, None, None, false);
         for pair in std::str::from_utf8(text).ok()?.split(',') {
             let (key, value) = pair.split_once('=')?;
             match key {

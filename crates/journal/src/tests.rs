@@ -192,7 +192,8 @@ fn records() -> Vec<(Vec<u8>, Vec<&'static [u8]>)> {
     let head = "#:Batch date=2020-06-30T01:17:17.123Z,";
     let batch = |keys: &str, body: &str| {
         let end = if body.ends_with('\n') { "" } else { "\n" };
-        format!("{head}bytes={},jobtype=client-job-type{keys}\n{body}{end}#:EndBatch\n", body.len()).into_bytes()
+        format!("{head}bytes={},jobtype=client-job-type{keys}\n{body}{end}#:EndBatch\n", body.len())
+            .into_bytes()
     };
     vec![
         (b"NC2oBN3-lt-0aZ~-000|client-job-type|one\n".to_vec(), vec![b"one"]),

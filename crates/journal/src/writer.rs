@@ -170,7 +170,8 @@ impl Writer {
     fn rewind(&mut self) {
         let durable = self.shared.durable();
         let cut = if durable.file == self.at.file { durable.offset } else { 0 };
-        let outcome = self.file.set_len(cut).and_then(|()| self.file.sync_all()).and_then(|()| self.start_next());
+        let outcome =
+            self.file.set_len(cut).and_then(|()| self.file.sync_all()).and_then(|()| self.start_next());
         if let Err(error) = outcome {
             // Tried again by the next start of the server, which mends the file.
             self.broken = Some(WriteError::Disk(format!("{error}; the server must be started again")));

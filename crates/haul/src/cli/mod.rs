@@ -12,6 +12,7 @@ mod audit;
 mod change;
 mod completions;
 mod config;
+mod demo;
 mod doctor;
 mod events;
 mod failure;
@@ -51,6 +52,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     Serve(serve::Serve),
+    Demo(demo::Demo),
     Doctor(doctor::Doctor),
     Token(token::Token),
     Audit(audit::Audit),
@@ -107,7 +109,7 @@ enum ClientVerb {
 
 /// How `haul --help` groups the subcommands. A test sees to it that none is missing.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Server", &["serve", "doctor", "token", "audit", "journal", "ping", "bench", "completions"]),
+    ("Server", &["serve", "demo", "doctor", "token", "audit", "journal", "ping", "bench", "completions"]),
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
     ("Serverless", &["handler", "invoke"]),
     ("Working", &["pop", "heartbeat", "complete", "fail", "release"]),
@@ -128,6 +130,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.verb {
         Verb::Serve(serve) => return serve.run(),
+        Verb::Demo(demo) => return demo.run(cli.global),
         Verb::Doctor(doctor) => return doctor::run(&doctor),
         Verb::Bench(bench) => return crate::bench::run(&bench, cli.global.json),
         Verb::Token(token) => token.run(&cli.global),

@@ -30,10 +30,10 @@ pub(super) struct Handler {
 }
 
 #[derive(clap::Args)]
-struct Address {
+pub(super) struct Address {
     /// The server's HTTP address
     #[arg(long, env = "HAUL_HTTP", value_name = "ADDR", default_value = "127.0.0.1:4285")]
-    http: String,
+    pub(super) http: String,
 }
 
 #[derive(clap::Subcommand)]
@@ -140,8 +140,16 @@ impl Journal {
         let mut table = Table::new(&["FILE", "BYTES", "JOBS", "NOT JOBS", "TORN BYTES"]);
         let mut files = Vec::new();
         for (name, bytes, jobs, junk, torn) in &seen.files {
-            table.row([name.clone(), bytes.to_string(), jobs.to_string(), junk.to_string(), torn.to_string()]);
-            files.push(json!({"file": name, "bytes": bytes, "jobs": jobs, "not_jobs": junk, "torn_bytes": torn}));
+            table.row([
+                name.clone(),
+                bytes.to_string(),
+                jobs.to_string(),
+                junk.to_string(),
+                torn.to_string(),
+            ]);
+            files.push(
+                json!({"file": name, "bytes": bytes, "jobs": jobs, "not_jobs": junk, "torn_bytes": torn}),
+            );
         }
         let (file, offset) = seen.read_to;
         let text = format!(
@@ -174,7 +182,12 @@ impl Handler {
             }
             Verb::Get(named) => {
                 let answer = named.address.ask(global, "GET", &named.path(""), b"")?;
-                let text = format!("# {} {}\n{}", text_of(&answer, "lang"), text_of(&answer, "id"), text_of(&answer, "body"));
+                let text = format!(
+                    "# {} {}\n{}",
+                    text_of(&answer, "lang"),
+                    text_of(&answer, "id"),
+                    text_of(&answer, "body")
+                );
                 out.say(&answer, &text)
             }
             Verb::List { client, address } => {
@@ -216,7 +229,12 @@ impl Invoke {
             let request = Asked { method: "GET", path: &path, kind: "text/plain", body: b"", wait };
             let result = self.address.send(global, &request)?;
             let text = match &result["result"] {
-                Value::Null => format!("{id} {} {} {}", text_of(&result, "state"), result["exitcode"], text_of(&result, "reason")),
+                Value::Null => format!(
+                    "{id} {} {} {}",
+                    text_of(&result, "state"),
+                    result["exitcode"],
+                    text_of(&result, "reason")
+                ),
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
@@ -251,7 +269,13 @@ struct Asked<'a> {
 }
 
 impl Address {
-    fn ask(&self, global: &Global, method: &str, path: &str, body: &[u8]) -> Result<Value, Failure> {
+    pub(super) fn ask(
+        &self,
+        global: &Global,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<Value, Failure> {
         self.send(global, &Asked { method, path, kind: "application/json", body, wait: WAIT_SECONDS })
     }
 
@@ -275,7 +299,8 @@ impl Address {
         let mut stream = TcpStream::connect(&self.http).map_err(unreachable)?;
         let patience = PATIENCE + Duration::from_secs(u64::from(asked.wait));
         stream.set_read_timeout(Some(patience)).map_err(unreachable)?;
-        let token = global.secret()?.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
+        let token =
+            global.secret()?.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
         let head = format!(
             "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{token}content-type: {}\r\ncontent-length: {}\r\n\r\n",
             asked.method,

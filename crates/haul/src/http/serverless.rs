@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 use super::body::{Document, Path, Query, is_type};
 use super::caller::{Answer, Caller, json};
 use super::problem::Problem;
+use crate::auth::action::{Action, Part};
 use crate::auth::{self, Role};
 use crate::clock;
 use crate::dialect::json::{Object, push_json_string, push_list};
@@ -108,7 +109,11 @@ impl Scope {
         caller.permit(needed)?;
         let daemon = caller.server.serverless.get().cloned();
         let daemon = daemon.ok_or_else(|| {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "OFF", "this server has no journal: serverless is off")
+            Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "OFF",
+                "this server has no journal: serverless is off",
+            )
         })?;
         // The default tenant has several names; one of them goes into the journal.
         let client = auth::tenant_text(&caller.tenant);
@@ -162,7 +167,9 @@ async fn add(scope: Scope, jobtype: &str, dt: Option<String>, request: Request) 
     let due_ms = match dt {
         None => None,
         Some(text) => Some(parse_iso(&text).ok_or_else(|| {
-            Problem::bad(format!("dt is a date such as 2030-01-01T00:00:00Z or milliseconds since 1970, not {text}"))
+            Problem::bad(format!(
+                "dt is a date such as 2030-01-01T00:00:00Z or milliseconds since 1970, not {text}"
+            ))
         })?),
     };
     let max = scope.caller.server.limits.data.data_bytes_max;
@@ -170,7 +177,8 @@ async fn add(scope: Scope, jobtype: &str, dt: Option<String>, request: Request) 
     match longest {
         None => return Err(Problem::bad("there is no payload")),
         Some(bytes) if bytes > max => {
-            let message = format!("a payload of {bytes} bytes is longer than the limit data-bytes-max, {max}");
+            let message =
+                format!("a payload of {bytes} bytes is longer than the limit data-bytes-max, {max}");
             return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "TOOLARGE", message));
         }
         Some(_) => {}
@@ -225,6 +233,7 @@ async fn add_handler(
             let option = Name::from(format!("{HANDLER}{jobtype}:{id}"));
             scope.daemon.jobs.set_option(&scope.caller.tenant, option, Some(Name::from(text))).await?;
             scope.daemon.reload(&scope.caller.tenant).await?;
+            scope.caller.audit(action("handler-add", &jobtype, &id));
             tracing::info!(tenant = scope.client, jobtype, id, lang = handler.lang.word(), "handler added");
             let mut out = Vec::new();
             let mut object = Object::json(&mut out);
@@ -234,6 +243,14 @@ async fn add_handler(
             Ok(json(StatusCode::OK, out))
         }
         .await,
+    )
+}
+
+/// What the audit log says of a change of handlers.
+fn action(what: &'static str, jobtype: &str, version: &str) -> Option<Action> {
+    Action::new(
+        what,
+        [("jobtype", Part::Name(Name::from(jobtype))), ("version", Part::Name(Name::from(version)))],
     )
 }
 
@@ -258,6 +275,7 @@ async fn delete_handler(caller: Part<Caller>, path: Part<Path<(String, String)>>
                 scope.daemon.jobs.set_option(&scope.caller.tenant, option, None).await?;
             }
             scope.daemon.reload(&scope.caller.tenant).await?;
+            scope.caller.audit(action("handler-delete", &jobtype, &versions.len().to_string()));
             let mut out = Vec::new();
             let mut object = Object::json(&mut out);
             object.raw("ok", b"true");
@@ -299,7 +317,8 @@ async fn get_handler(caller: Part<Caller>, path: Part<Path<(String, String)>>) -
             let scope = Scope::new(caller, &client, Role::View)?;
             check_type(&jobtype)?;
             let handler = scope.daemon.handlers.newest(&scope.caller.tenant, &jobtype);
-            let missing = || Problem::new(StatusCode::NOT_FOUND, "NOHANDLER", format!("{jobtype} has no handler"));
+            let missing =
+                || Problem::new(StatusCode::NOT_FOUND, "NOHANDLER", format!("{jobtype} has no handler"));
             let handler = handler.ok_or_else(missing)?;
             let mut out = Vec::new();
             push_handler(&mut out, &scope.client, &handler);
@@ -340,7 +359,11 @@ struct Wait {
 }
 
 /// What a job came to; waits for it if asked.
-async fn result(caller: Part<Caller>, path: Part<Path<(String, String)>>, query: Part<Query<Wait>>) -> Response {
+async fn result(
+    caller: Part<Caller>,
+    path: Part<Path<(String, String)>>,
+    query: Part<Query<Wait>>,
+) -> Response {
     told(
         async {
             let Path((client, id)) = path?;

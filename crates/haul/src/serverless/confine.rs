@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, RestrictionStatus, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
@@ -25,12 +25,28 @@ const BROKEN: u8 = 70;
 const READ: &[&str] = &["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/nix/store"];
 /// Files that interpreters look at.
 const READ_FILES: &[&str] = &[
-    "/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/localtime", "/etc/ssl", "/etc/php", "/etc/alternatives", "/etc/python3",
-    "/etc/python3.11", "/etc/mime.types", "/dev/zero", "/dev/urandom", "/dev/random",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
+    "/etc/localtime",
+    "/etc/ssl",
+    "/etc/php",
+    "/etc/alternatives",
+    "/etc/python3",
+    "/etc/python3.11",
+    "/etc/mime.types",
+    "/dev/zero",
+    "/dev/urandom",
+    "/dev/random",
 ];
 /// What names on the network are looked up with.
-const READ_NETWORK: &[&str] =
-    &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/services", "/run/systemd/resolve"];
+const READ_NETWORK: &[&str] = &[
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/services",
+    "/run/systemd/resolve",
+];
 const WRITE_FILES: &[&str] = &["/dev/null"];
 
 /// What a program may do.
@@ -121,7 +137,9 @@ fn outer(spec: &Confinement, program: &[OsString], lacks: &[&'static str]) -> Ex
         command.uid(user).gid(user);
     }
     match command.status() {
-        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(BROKEN)),
+        Ok(status) => {
+            ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(BROKEN))
+        }
         Err(_) => ExitCode::from(BROKEN),
     }
 }
@@ -170,7 +188,9 @@ fn limit(spec: &Confinement) {
 /// The rules of the file system, of the network, and of signals.
 fn restrict(spec: &Confinement) -> Result<RestrictionStatus, landlock::RulesetError> {
     let abi = ABI::V6;
-    let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(abi))?;
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(abi))?;
     if !spec.network {
         rules = rules.handle_access(AccessNet::from_all(abi))?;
     }

@@ -97,14 +97,15 @@ pub(crate) struct Parts {
 impl Parts {
     /// Reads a document: an object of strings; `options` may be an object. Unknown members are dropped.
     pub(crate) fn read(text: &[u8]) -> Result<Self, String> {
-        let mut object: Map<String, Value> =
-            serde_json::from_slice(text).map_err(|error| format!("the handler is not a JSON object: {error}"))?;
+        let mut object: Map<String, Value> = serde_json::from_slice(text)
+            .map_err(|error| format!("the handler is not a JSON object: {error}"))?;
         if let Some(options) = object.get_mut("options")
             && options.is_object()
         {
             *options = Value::String(options.to_string());
         }
-        serde_json::from_value(Value::Object(object)).map_err(|error| format!("a handler is made of strings: {error}"))
+        serde_json::from_value(Value::Object(object))
+            .map_err(|error| format!("a handler is made of strings: {error}"))
     }
 
     /// The handler it is; complains about what cannot be run.
@@ -113,20 +114,24 @@ impl Parts {
             return Err("lang and body required".to_owned());
         }
         let langs = Lang::ALL.map(Lang::word).join(", ");
-        let lang = Lang::from_word(&self.lang).ok_or_else(|| format!("lang is one of {langs}, not {}", self.lang))?;
+        let lang = Lang::from_word(&self.lang)
+            .ok_or_else(|| format!("lang is one of {langs}, not {}", self.lang))?;
         let options = match self.options.as_deref() {
             None | Some("") => HandlerOptions::default(),
             Some(text) => serde_json::from_str(text).map_err(|error| format!("options: {error}"))?,
         };
         check_options(&options)?;
         if lang == Lang::Http {
-            let urls = [&self.before, &self.before_each, &self.after_each].into_iter().flatten().chain([&self.body]);
+            let urls =
+                [&self.before, &self.before_each, &self.after_each].into_iter().flatten().chain([&self.body]);
             for url in urls {
                 let fine = url.trim().parse::<axum::http::Uri>().is_ok_and(|uri| {
                     uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty())
                 });
                 if !fine {
-                    return Err(format!("an http handler's scripts are addresses such as http://host/path, not {url}"));
+                    return Err(format!(
+                        "an http handler's scripts are addresses such as http://host/path, not {url}"
+                    ));
                 }
             }
         }
@@ -187,11 +192,16 @@ impl Handlers {
         let mut known = Known { weight: 1.0, ..Known::default() };
         for (option, value) in options {
             let (option, value) = (option.display(), value.bytes());
-            let number = || std::str::from_utf8(value).ok()?.parse::<f64>().ok().filter(|number| *number >= 0.0);
+            let number =
+                || std::str::from_utf8(value).ok()?.parse::<f64>().ok().filter(|number| *number >= 0.0);
             if let Some((jobtype, id)) = option.strip_prefix(HANDLER).and_then(|rest| rest.rsplit_once(':')) {
                 match Parts::read(value).and_then(|parts| parts.check(jobtype, id)) {
-                    Ok(handler) => known.handlers.entry(jobtype.to_owned()).or_default().push(Arc::new(handler)),
-                    Err(why) => tracing::warn!(tenant = %tenant, jobtype, id, why, "a handler cannot be read"),
+                    Ok(handler) => {
+                        known.handlers.entry(jobtype.to_owned()).or_default().push(Arc::new(handler))
+                    }
+                    Err(why) => {
+                        tracing::warn!(tenant = %tenant, jobtype, id, why, "a handler cannot be read")
+                    }
                 }
             } else if let Some(jobtype) = option.strip_prefix(JOBTYPE) {
                 known.types.insert(jobtype.to_owned());
@@ -242,14 +252,19 @@ impl Handlers {
     /// Every type of every tenant.
     pub(crate) fn types(&self) -> Vec<(Name, Vec<String>)> {
         self.read(|tenants| {
-            tenants.iter().map(|(tenant, known)| (tenant.clone(), known.types.iter().cloned().collect())).collect()
+            tenants
+                .iter()
+                .map(|(tenant, known)| (tenant.clone(), known.types.iter().cloned().collect()))
+                .collect()
         })
     }
 
     /// A tenant's weight, and how many of its jobs may run at once.
     pub(crate) fn share(&self, tenant: &Name) -> (f64, usize) {
         self.read(|tenants| {
-            tenants.get(tenant).map_or((1.0, usize::MAX), |known| (known.weight, known.concurrency.unwrap_or(usize::MAX)))
+            tenants
+                .get(tenant)
+                .map_or((1.0, usize::MAX), |known| (known.weight, known.concurrency.unwrap_or(usize::MAX)))
         })
     }
 }
@@ -286,7 +301,8 @@ mod tests {
 
     #[test]
     fn options_are_text_or_an_object_and_unknown_keys_are_dropped() {
-        let one = parts(r#"{"lang":"sh","body":"x","options":"{\"batchSize\":1000,\"new\":1}","more":"y"}"#).unwrap();
+        let one = parts(r#"{"lang":"sh","body":"x","options":"{\"batchSize\":1000,\"new\":1}","more":"y"}"#)
+            .unwrap();
         let other = parts(r#"{"lang":"sh","body":"x","options":{"batchSize":1000,"new":1}}"#).unwrap();
         assert_eq!(one.options, other.options);
         assert_eq!(one.batch_size(), 1000);
@@ -299,7 +315,10 @@ mod tests {
         let handlers = Handlers::default();
         let tenant = Name::from("c");
         let option = |id: &str, body: &str| {
-            (Name::from(format!("handler:t:{id}")), Name::from(format!("{{\"lang\":\"sh\",\"body\":\"{body}\"}}")))
+            (
+                Name::from(format!("handler:t:{id}")),
+                Name::from(format!("{{\"lang\":\"sh\",\"body\":\"{body}\"}}")),
+            )
         };
         let options = [option("NC2oBN3-lt-0aZ~-001", "new"), option("NC2oBN3-lt-0aZ~-000", "old")];
         handlers.load(&tenant, &options);

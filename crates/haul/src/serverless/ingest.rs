@@ -66,8 +66,10 @@ async fn add(daemon: &Daemon, entries: &[Entry]) -> anyhow::Result<()> {
     for entry in entries {
         types.insert((entry.full.tenant(), entry.full.jobtype()));
     }
-    let types: Vec<(Name, String)> =
-        types.into_iter().map(|(tenant, jobtype)| (auth::tenant(tenant.as_bytes()), jobtype.to_owned())).collect();
+    let types: Vec<(Name, String)> = types
+        .into_iter()
+        .map(|(tenant, jobtype)| (auth::tenant(tenant.as_bytes()), jobtype.to_owned()))
+        .collect();
     let new: Vec<(Name, String)> =
         types.iter().filter(|(tenant, jobtype)| !daemon.handlers.knows(tenant, jobtype)).cloned().collect();
     daemon.identity().await?;

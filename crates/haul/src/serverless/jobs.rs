@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use haul_engine::{
-    Call, Command, Complete, Fail, Heartbeat, JobList, Jobs as ListJobs, Lock, Name, Pop, Put, PutWhen, RankWindow, Refusal, Reply,
-    Retry, Rules,
+    Call, Command, Complete, Fail, Heartbeat, JobList, Jobs as ListJobs, Lock, Name, Pop, Put, PutWhen,
+    RankWindow, Refusal, Reply, Retry, Rules,
 };
 use haul_journal::Entry;
 
@@ -92,7 +92,11 @@ impl Jobs {
     }
 
     /// Adds jobs of the journal; one that exists is left as it is. `new_types` are noted with them.
-    pub(crate) async fn add(&self, entries: &[Entry], new_types: &[(Name, String)]) -> Result<(), StoreError> {
+    pub(crate) async fn add(
+        &self,
+        entries: &[Entry],
+        new_types: &[(Name, String)],
+    ) -> Result<(), StoreError> {
         let now_ms = clock::now() * 1000.0;
         let mut calls = Vec::with_capacity(entries.len() + new_types.len());
         for (tenant, jobtype) in new_types {
@@ -100,24 +104,10 @@ impl Jobs {
             calls.push(call(tenant, Command::ConfigSet { option, value: Name::from("1") }));
         }
         for entry in entries {
-            let jobtype = Name::from(entry.full.jobtype());
-            let delay = entry.due_ms.map_or(0.0, |due| (due as f64 - now_ms) / 1000.0);
-            let put = Put {
-                jid: Name::from(entry.id.to_string()),
-                queue: jobtype.clone(),
-                worker: None,
-                klass: Some(jobtype),
-                data: Some(payload::to_data(&entry.payload)),
-                delay,
-                priority: None,
-                tags: entry.raw.then(|| vec![Name::from(RAW)]),
-                retries: Some(RETRIES),
-                depends: Vec::new(),
-                throttles: Vec::new(),
-                when: PutWhen::New,
-                trace: None,
-            };
-            calls.push(call(&auth::tenant(entry.full.tenant().as_bytes()), Command::Put(Box::new(put))));
+            calls.push(call(
+                &auth::tenant(entry.full.tenant().as_bytes()),
+                Command::Put(Box::new(put_of(entry, now_ms))),
+            ));
         }
         for answer in self.ask(calls).await? {
             match answer?.0 {
@@ -136,13 +126,7 @@ impl Jobs {
         count: usize,
         sysid: &Name,
     ) -> Result<Vec<Job>, StoreError> {
-        let pop = Pop {
-            worker: sysid.clone(),
-            queues: vec![Name::from(jobtype)],
-            round_robin: false,
-            count,
-            lock: Lock::Seconds(self.lock_seconds),
-        };
+        let pop = pop_of(jobtype, count, sysid, self.lock_seconds);
         let (reply, texts) = self.one(tenant, Command::Pop(pop)).await?;
         let Ok(Reply::Jobs(jobs)) = reply else { return Ok(Vec::new()) };
         let job = |job: haul_engine::JobView| {
@@ -182,36 +166,7 @@ impl Jobs {
         self.unget(tenant, ungot.into_iter().map(|(jid, _)| jid).collect(), sysid).await?;
         let mut calls = Vec::with_capacity(jobs.len());
         for (jid, release) in jobs {
-            let worker = sysid.clone();
-            let command = match release {
-                Release::Archive { result } => Command::Complete(Box::new(Complete {
-                    jid,
-                    worker: Some(worker),
-                    queue: None,
-                    attempt: None,
-                    data: None,
-                    result: Some(result),
-                    next: None,
-                })),
-                Release::Bury { group, message } => Command::Fail(Box::new(Fail {
-                    jid,
-                    worker: Some(worker),
-                    attempt: None,
-                    group: Name::from(group),
-                    message,
-                    data: None,
-                })),
-                Release::Retry { delay, group, message } => Command::Retry(Box::new(Retry {
-                    jid,
-                    queue: None,
-                    worker,
-                    attempt: None,
-                    delay,
-                    group: Some(Name::from(group)),
-                    message: Some(message),
-                })),
-                Release::Unget => continue,
-            };
+            let Some(command) = command_of(jid, release, sysid) else { continue };
             calls.push(call(tenant, command));
         }
         for answer in self.ask(calls).await? {
@@ -223,7 +178,7 @@ impl Jobs {
     }
 
     /// Gives jobs back that were not run. Taking a lock away asks for no holder, so that it is ours is made sure first.
-    async fn unget(&self, tenant: &Name, jids: Vec<Name>, sysid: &Name) -> Result<(), StoreError> {
+    pub(crate) async fn unget(&self, tenant: &Name, jids: Vec<Name>, sysid: &Name) -> Result<(), StoreError> {
         if jids.is_empty() {
             return Ok(());
         }
@@ -253,7 +208,12 @@ impl Jobs {
         Ok(self.put_sysid(sysid, seconds, PutWhen::Exists).await?.is_none())
     }
 
-    async fn put_sysid(&self, sysid: &str, seconds: f64, when: PutWhen) -> Result<Option<Refusal>, StoreError> {
+    async fn put_sysid(
+        &self,
+        sysid: &str,
+        seconds: f64,
+        when: PutWhen,
+    ) -> Result<Option<Refusal>, StoreError> {
         let put = Put {
             jid: Name::from(sysid),
             queue: Name::from(SYSID),
@@ -287,7 +247,9 @@ impl Jobs {
             range: RankWindow::Limit { offset: 0, count: Some(1000) },
         };
         let Ok(Reply::Names(jids)) = self.one(&tenant, Command::Jobs(list)).await?.0 else { return Ok(()) };
-        let Ok(Reply::Jobs(rows)) = self.one(&tenant, Command::GetMany { jids }).await?.0 else { return Ok(()) };
+        let Ok(Reply::Jobs(rows)) = self.one(&tenant, Command::GetMany { jids }).await?.0 else {
+            return Ok(());
+        };
         let now = clock::now();
         let jids: Vec<Name> =
             rows.into_iter().filter(|row| row.due.is_some_and(|due| due < now)).map(|row| row.jid).collect();
@@ -312,7 +274,12 @@ impl Jobs {
         }
     }
 
-    pub(crate) async fn set_option(&self, tenant: &Name, option: Name, value: Option<Name>) -> Result<(), StoreError> {
+    pub(crate) async fn set_option(
+        &self,
+        tenant: &Name,
+        option: Name,
+        value: Option<Name>,
+    ) -> Result<(), StoreError> {
         let command = match value {
             Some(value) => Command::ConfigSet { option, value },
             None => Command::ConfigUnset { option },
@@ -335,7 +302,12 @@ impl Jobs {
     }
 
     /// Removes failed jobs of a type that failed before a moment.
-    pub(crate) async fn purge_failed(&self, tenant: &Name, before: f64, limit: usize) -> Result<usize, StoreError> {
+    pub(crate) async fn purge_failed(
+        &self,
+        tenant: &Name,
+        before: f64,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
         let search = haul_engine::Search {
             state: Some(haul_engine::SearchState::Failed),
             until: Some(before),
@@ -343,7 +315,8 @@ impl Jobs {
             examine_max: limit * 10,
             ..haul_engine::Search::default()
         };
-        let Ok(Reply::Found { jobs, .. }) = self.one(tenant, Command::Search(Box::new(search))).await?.0 else {
+        let Ok(Reply::Found { jobs, .. }) = self.one(tenant, Command::Search(Box::new(search))).await?.0
+        else {
             return Ok(0);
         };
         let ours = |job: &haul_engine::JobView| {
@@ -360,7 +333,12 @@ impl Jobs {
     }
 
     /// Removes jobs of a type that have waited since before a moment.
-    pub(crate) async fn expire_unrun(&self, tenant: &Name, jobtype: &str, before: f64) -> Result<usize, StoreError> {
+    pub(crate) async fn expire_unrun(
+        &self,
+        tenant: &Name,
+        jobtype: &str,
+        before: f64,
+    ) -> Result<usize, StoreError> {
         let list = ListJobs {
             list: JobList::Waiting,
             queue: Name::from(jobtype),
@@ -379,6 +357,65 @@ impl Jobs {
     }
 }
 
+/// How a job of the journal is put; one that exists is left as it is.
+fn put_of(entry: &Entry, now_ms: f64) -> Put {
+    let jobtype = Name::from(entry.full.jobtype());
+    Put {
+        jid: Name::from(entry.id.to_string()),
+        queue: jobtype.clone(),
+        worker: None,
+        klass: Some(jobtype),
+        data: Some(payload::to_data(&entry.payload)),
+        delay: entry.due_ms.map_or(0.0, |due| (due as f64 - now_ms) / 1000.0),
+        priority: None,
+        tags: entry.raw.then(|| vec![Name::from(RAW)]),
+        retries: Some(RETRIES),
+        depends: Vec::new(),
+        throttles: Vec::new(),
+        when: PutWhen::New,
+        trace: None,
+    }
+}
+
+fn pop_of(jobtype: &str, count: usize, sysid: &Name, seconds: f64) -> Pop {
+    let queues = vec![Name::from(jobtype)];
+    Pop { worker: sysid.clone(), queues, round_robin: false, count, lock: Lock::Seconds(seconds) }
+}
+
+/// The command that releases a job this way; none: it takes two steps.
+fn command_of(jid: Name, release: Release, sysid: &Name) -> Option<Command> {
+    let worker = sysid.clone();
+    Some(match release {
+        Release::Archive { result } => Command::Complete(Box::new(Complete {
+            jid,
+            worker: Some(worker),
+            queue: None,
+            attempt: None,
+            data: None,
+            result: Some(result),
+            next: None,
+        })),
+        Release::Bury { group, message } => Command::Fail(Box::new(Fail {
+            jid,
+            worker: Some(worker),
+            attempt: None,
+            group: Name::from(group),
+            message,
+            data: None,
+        })),
+        Release::Retry { delay, group, message } => Command::Retry(Box::new(Retry {
+            jid,
+            queue: None,
+            worker,
+            attempt: None,
+            delay,
+            group: Some(Name::from(group)),
+            message: Some(message),
+        })),
+        Release::Unget => return None,
+    })
+}
+
 /// When a job was made: its id says so, or its history.
 fn created(job: &haul_engine::JobView) -> f64 {
     match haul_journal::Id::parse(&job.jid.display()) {
@@ -386,3 +423,6 @@ fn created(job: &haul_engine::JobView) -> f64 {
         None => job.history.first().map_or_else(clock::now, |entry| entry.when),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -122,14 +122,15 @@ impl Daemon {
         stop: watch::Receiver<bool>,
     ) -> anyhow::Result<(Arc<Self>, tokio::task::JoinHandle<()>)> {
         let program = std::env::current_exe().context("the program cannot find itself")?;
-        if settings.run {
-            say_what_lacks(&program, settings.require_confinement)?;
-        }
         let ids = Arc::new(Ids::new(sysid::candidate()));
         let (journal, recovered) =
             Journal::open(Options::new(data.join("journal")), ids).context("the journal cannot be opened")?;
         if recovered != haul_journal::Recovered::default() {
-            tracing::info!(torn_bytes = recovered.torn_bytes, backlog_bytes = recovered.backlog_bytes, "journal opened");
+            tracing::info!(
+                torn_bytes = recovered.torn_bytes,
+                backlog_bytes = recovered.backlog_bytes,
+                "journal opened"
+            );
         }
         let folder = std::env::temp_dir().join(format!("haul-{}", journal.ids().sysid().as_str()));
         let maker = Maker::new(program, folder, Bounds::default(), settings.require_confinement);
@@ -148,7 +149,9 @@ impl Daemon {
         });
         daemon.reload_all().await?;
         if recovered.backlog_bytes > 0 || !daemon.handlers.types().is_empty() {
-            daemon.identity().await?;
+            if let Err(error) = daemon.identity().await {
+                tracing::warn!(%error, "no sysid could be reserved yet");
+            }
         }
         let task = tokio::spawn(daemon.clone().serve(stop));
         Ok((daemon, task))
@@ -160,11 +163,23 @@ impl Daemon {
         runner::run(self.clone(), stop).await;
         let _ = ingest.await;
         let _ = renew.await;
+        self.give_back().await;
         sysid::release(&self).await;
         if let Err(error) = std::fs::remove_dir_all(&self.maker.folder)
             && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(%error, "the contexts' folder could not be removed");
+        }
+    }
+
+    /// Gives back what still runs: others need not wait for the locks to end.
+    async fn give_back(&self) {
+        let held = std::mem::take(&mut *lock(&self.held));
+        let sysid = Name::from(self.journal.ids().sysid().as_str());
+        for (tenant, jid) in held {
+            if let Err(error) = self.jobs.unget(&tenant, vec![jid], &sysid).await {
+                tracing::warn!(%error, "a job could not be given back; it is free when its lock ends");
+            }
         }
     }
 
@@ -215,13 +230,20 @@ impl Daemon {
     }
 }
 
-fn say_what_lacks(program: &std::path::Path, require: bool) -> anyhow::Result<()> {
-    let lacks = confine::lacking(program).unwrap_or_else(|error| error.to_string());
+/// Says what this system lacks for handlers to be confined fully; an error if that was demanded.
+pub(crate) fn check_confinement(settings: &Settings) -> anyhow::Result<()> {
+    if !settings.run {
+        return Ok(());
+    }
+    let program = std::env::current_exe().context("the program cannot find itself")?;
+    let lacks = confine::lacking(&program).unwrap_or_else(|error| error.to_string());
     if lacks.is_empty() {
         return Ok(());
     }
-    if require {
-        anyhow::bail!("handlers cannot be confined as --require-confinement demands: this system lacks {lacks}");
+    if settings.require_confinement {
+        anyhow::bail!(
+            "handlers cannot be confined as --require-confinement demands: this system lacks {lacks}"
+        );
     }
     tracing::warn!(lacks, "handlers are confined only in part: this system lacks something");
     Ok(())

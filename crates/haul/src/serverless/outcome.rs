@@ -166,7 +166,11 @@ pub(crate) fn of_batch(answer: &Bytes, count: usize) -> Vec<Outcome> {
         outcomes.push(Outcome { exitcode, reason, output, ..Outcome::default() });
     }
     let lines = memchr::memchr_iter(b'\n', answer).count();
-    let why = if outcomes.len() < count && counted(answer) > outcomes.len() { "invalid response" } else { "no response" };
+    let why = if outcomes.len() < count && counted(answer) > outcomes.len() {
+        "invalid response"
+    } else {
+        "no response"
+    };
     if let Some(last) = outcomes.last_mut().filter(|_| !pending.is_empty() && lines > 0) {
         last.output = Bytes::from([last.output.as_ref(), b"\n", &pending].concat());
     }
@@ -228,14 +232,11 @@ mod tests {
     fn output_lines_make_jobs_of_the_same_tenant() {
         let text = "hello\nJ: next|a|b\n#J: newer|x\nJ:no|x\n j: no|x\nJ: other-tenant|forged\nJ: bad type|x\nJ: none\n# comment\nend";
         let seen = scan("client", &Bytes::from_static(text.as_bytes()));
-        let follow: Vec<(&str, &[u8])> = seen.follow.iter().map(|(full, data)| (full.as_str(), &data[..])).collect();
+        let follow: Vec<(&str, &[u8])> =
+            seen.follow.iter().map(|(full, data)| (full.as_str(), &data[..])).collect();
         assert_eq!(
             follow,
-            [
-                ("client-next", &b"a|b"[..]),
-                ("client-newer", b"x"),
-                ("client-other-tenant", b"forged"),
-            ]
+            [("client-next", &b"a|b"[..]), ("client-newer", b"x"), ("client-other-tenant", b"forged"),]
         );
         assert_eq!(seen.plain, b"hello\nJ:no|x\n j: no|x\nend");
         assert_eq!(seen.refused, ["bad type|x", "none"]);
@@ -268,7 +269,8 @@ mod tests {
     #[test]
     fn follow_ups_in_a_batch_answer_belong_to_the_job_they_precede() {
         let outcomes = of_batch(&Bytes::from_static(b"J: t|1\n200\nJ: t|2\n200\nJ: t|3\n"), 2);
-        let seen: Vec<usize> = outcomes.iter().map(|outcome| scan("c", &outcome.output).follow.len()).collect();
+        let seen: Vec<usize> =
+            outcomes.iter().map(|outcome| scan("c", &outcome.output).follow.len()).collect();
         assert_eq!(seen, [1, 2]);
     }
 }

@@ -52,8 +52,14 @@ struct Runner {
 pub(super) async fn run(daemon: Arc<Daemon>, mut stop: watch::Receiver<bool>) {
     let (events, mut told) = mpsc::unbounded_channel();
     let scheduler = Scheduler::new(daemon.settings.policy);
-    let mut runner =
-        Runner { daemon: daemon.clone(), scheduler, waiting: BTreeMap::new(), idle: Vec::new(), batches: 0, events };
+    let mut runner = Runner {
+        daemon: daemon.clone(),
+        scheduler,
+        waiting: BTreeMap::new(),
+        idle: Vec::new(),
+        batches: 0,
+        events,
+    };
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut sweep = tokio::time::interval(SWEEP_EVERY);
@@ -188,7 +194,8 @@ impl Runner {
         let asked = handler.as_ref().map_or(5, |handler| handler.batch_size()).min(room);
         self.scheduler.started(&tenant, &of.1, asked, weight);
         self.batches += 1;
-        let work = Work { daemon: self.daemon.clone(), of, asked, since_ms, handler, events: self.events.clone() };
+        let work =
+            Work { daemon: self.daemon.clone(), of, asked, since_ms, handler, events: self.events.clone() };
         tokio::spawn(work.run(context));
     }
 }
@@ -275,7 +282,9 @@ async fn sweep_old(daemon: &Daemon) {
         for jobtype in types {
             match daemon.jobs.expire_unrun(&tenant, &jobtype, now - UNRUN_SECONDS).await {
                 Ok(0) => {}
-                Ok(count) => tracing::warn!(tenant = %tenant, jobtype, count, "jobs that nobody ran have expired"),
+                Ok(count) => {
+                    tracing::warn!(tenant = %tenant, jobtype, count, "jobs that nobody ran have expired")
+                }
                 Err(error) => tracing::warn!(%error, "old jobs could not be removed"),
             }
         }

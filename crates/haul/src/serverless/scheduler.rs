@@ -83,9 +83,10 @@ impl Scheduler {
     /// The type that has waited longest, if that is too long and none of it runs.
     fn starving(&self, candidates: &[Candidate<'_>], now_ms: u64) -> Option<usize> {
         let waited = |candidate: &Candidate<'_>| now_ms.saturating_sub(candidate.since_ms);
-        let late = candidates.iter().enumerate().filter(|(_, candidate)| {
-            waited(candidate) > STARVING_MS && self.running_of(candidate) == 0
-        });
+        let late = candidates
+            .iter()
+            .enumerate()
+            .filter(|(_, candidate)| waited(candidate) > STARVING_MS && self.running_of(candidate) == 0);
         late.max_by_key(|(_, candidate)| waited(candidate)).map(|(at, _)| at)
     }
 
@@ -99,7 +100,8 @@ impl Scheduler {
         for candidate in candidates {
             self.tenants.entry(candidate.tenant.to_owned()).or_insert(Share { given: floor, running: 0 });
         }
-        let given = |candidate: &Candidate<'_>| self.tenants.get(candidate.tenant).map_or(0.0, |share| share.given);
+        let given =
+            |candidate: &Candidate<'_>| self.tenants.get(candidate.tenant).map_or(0.0, |share| share.given);
         let tenant = candidates.iter().min_by(|one, other| given(one).total_cmp(&given(other)))?.tenant;
         let of_tenant = candidates.iter().enumerate().filter(|(_, candidate)| candidate.tenant == tenant);
         let score = |candidate: &Candidate<'_>| (self.running_of(candidate), !candidate.warm);

@@ -28,7 +28,10 @@ impl Cold {
         let parts = &batch.handler.parts;
         let count = batch.jobs.len();
         let mut shared = 0;
-        for (script, what) in [(parts.before.as_ref().filter(|_| is_first), "before"), (parts.before_each.as_ref(), "beforeEach")] {
+        for (script, what) in [
+            (parts.before.as_ref().filter(|_| is_first), "before"),
+            (parts.before_each.as_ref(), "beforeEach"),
+        ] {
             let Some(script) = script else { continue };
             let outcome = self.process(batch, script, None).await;
             shared += outcome.micros;
@@ -45,7 +48,12 @@ impl Cold {
             let outcome = self.process(batch, script, None).await;
             shared += outcome.micros;
             if outcome.exitcode != 200 {
-                tracing::warn!(tenant = batch.tenant, jobtype = batch.handler.jobtype, reason = outcome.reason, "afterEach failed");
+                tracing::warn!(
+                    tenant = batch.tenant,
+                    jobtype = batch.handler.jobtype,
+                    reason = outcome.reason,
+                    "afterEach failed"
+                );
                 alive = false;
             }
         }
@@ -74,7 +82,12 @@ impl Cold {
         Ok((program, words.collect()))
     }
 
-    async fn spawn_and_wait(&self, batch: &Batch<'_>, script: &str, job: Option<&Job>) -> Result<Outcome, String> {
+    async fn spawn_and_wait(
+        &self,
+        batch: &Batch<'_>,
+        script: &str,
+        job: Option<&Job>,
+    ) -> Result<Outcome, String> {
         let options = &batch.handler.options;
         let bounds = &self.maker.bounds;
         let (program, args) = self.command(batch.handler, script)?;

@@ -30,13 +30,22 @@ impl Web {
     pub(super) fn new() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(CONNECTIONS_MAX).build(connector);
+        let client =
+            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(CONNECTIONS_MAX).build(connector);
         Web { client }
     }
 
     /// Posts; the status and the answer.
-    async fn post(&self, url: &str, job: Option<(&str, &str, &str)>, body: Bytes) -> Result<(u16, Bytes), String> {
-        let mut request = Request::builder().method(Method::POST).uri(url.trim()).header(header::CONTENT_TYPE, "text/plain");
+    async fn post(
+        &self,
+        url: &str,
+        job: Option<(&str, &str, &str)>,
+        body: Bytes,
+    ) -> Result<(u16, Bytes), String> {
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(url.trim())
+            .header(header::CONTENT_TYPE, "text/plain");
         if let Some((tenant, jobtype, jid)) = job {
             request = request
                 .header("x-haul-tenant", tenant)
@@ -64,19 +73,28 @@ impl Http {
     pub(super) async fn run(&mut self, batch: &Batch<'_>, is_first: bool) -> Ran {
         let parts = &batch.handler.parts;
         let began = clock::instant();
-        for (url, what) in [(parts.before.as_ref().filter(|_| is_first), "before"), (parts.before_each.as_ref(), "beforeEach")] {
+        for (url, what) in [
+            (parts.before.as_ref().filter(|_| is_first), "before"),
+            (parts.before_each.as_ref(), "beforeEach"),
+        ] {
             let Some(url) = url else { continue };
             if let Err(why) = self.step(batch, url).await {
                 return Ran::all(batch.jobs.len(), &Outcome::error(format!("{what}: {why}")));
             }
         }
         let mut shared = began.elapsed();
-        let mut outcomes = if batch.handler.options.batch { self.together(batch).await } else { self.each(batch).await };
+        let mut outcomes =
+            if batch.handler.options.batch { self.together(batch).await } else { self.each(batch).await };
         let mut alive = true;
         if let Some(url) = &parts.after_each {
             let began = clock::instant();
             if let Err(why) = self.step(batch, url).await {
-                tracing::warn!(tenant = batch.tenant, jobtype = batch.handler.jobtype, why, "afterEach failed");
+                tracing::warn!(
+                    tenant = batch.tenant,
+                    jobtype = batch.handler.jobtype,
+                    why,
+                    "afterEach failed"
+                );
                 alive = false;
             }
             shared += began.elapsed();
@@ -90,7 +108,8 @@ impl Http {
     }
 
     async fn step(&self, batch: &Batch<'_>, url: &str) -> Result<(), String> {
-        let posted = tokio::time::timeout(self.timeout(batch), self.maker.web.post(url, None, Bytes::new())).await;
+        let posted =
+            tokio::time::timeout(self.timeout(batch), self.maker.web.post(url, None, Bytes::new())).await;
         match posted {
             Ok(Ok((200..=299, _))) => Ok(()),
             Ok(Ok((status, _))) => Err(format!("status {status}")),
@@ -118,7 +137,8 @@ impl Http {
         let posted = self.maker.web.post(&batch.handler.parts.body, about, delivered(job));
         let outcome = match tokio::time::timeout(self.timeout(batch), posted).await {
             Ok(Ok((exitcode, output))) => {
-                let reason = if (200..300).contains(&exitcode) { String::new() } else { format!("status {exitcode}") };
+                let reason =
+                    if (200..300).contains(&exitcode) { String::new() } else { format!("status {exitcode}") };
                 Outcome { exitcode, reason, output, ..Outcome::default() }
             }
             Ok(Err(why)) => Outcome::error(why),
@@ -142,7 +162,8 @@ impl Http {
                 Err(_) => vec![Outcome::error("timeout"); lines.len()],
             },
         };
-        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX) / lines.len().max(1) as u64;
+        let micros =
+            u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX) / lines.len().max(1) as u64;
         let mut answered = answered.into_iter().map(|outcome| Outcome { micros, ..outcome });
         let mut outcomes = Vec::with_capacity(batch.jobs.len());
         for job in batch.jobs {

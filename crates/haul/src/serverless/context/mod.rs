@@ -130,7 +130,13 @@ pub(crate) struct Context {
 
 impl Context {
     /// Makes one; fails if the interpreter cannot be started.
-    pub(crate) fn start(maker: &Arc<Maker>, key: Key, tenant: &str, handler: &Handler, now: Instant) -> Result<Self, String> {
+    pub(crate) fn start(
+        maker: &Arc<Maker>,
+        key: Key,
+        tenant: &str,
+        handler: &Handler,
+        now: Instant,
+    ) -> Result<Self, String> {
         let kind = match handler.lang {
             Lang::Http => Kind::Http(http::Http::new(maker.clone())),
             Lang::Sh | Lang::Exec => Kind::Cold(cold::Cold::new(maker.clone(), tenant)?),

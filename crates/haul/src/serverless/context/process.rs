@@ -27,9 +27,7 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn new(maker: &Maker, tenant: &str) -> Result<Self, String> {
         let path = maker.folder.join(format!("context-{}", maker.number()));
-        let user = rustix::process::geteuid()
-            .is_root()
-            .then(|| FIRST_USER + crc32(tenant) % 1_000_000_000);
+        let user = rustix::process::geteuid().is_root().then(|| FIRST_USER + crc32(tenant) % 1_000_000_000);
         let made = std::fs::create_dir_all(&path)
             .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)))
             .and_then(|()| std::os::unix::fs::chown(&path, user, user));
@@ -40,7 +38,8 @@ impl Folder {
     /// Writes a file that the handler may read.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, String> {
         let path = self.path.join(name);
-        let written = std::fs::write(&path, text).and_then(|()| std::os::unix::fs::chown(&path, self.user, self.user));
+        let written =
+            std::fs::write(&path, text).and_then(|()| std::os::unix::fs::chown(&path, self.user, self.user));
         written.map(|()| path).map_err(|error| format!("a script cannot be written: {error}"))
     }
 }
@@ -128,7 +127,8 @@ impl Start<'_> {
 fn read_places(program: &Path) -> Vec<PathBuf> {
     let real = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
     let prefix = real.parent().and_then(Path::parent).map(Path::to_owned);
-    let usual = |path: &PathBuf| path.starts_with("/usr") || path.starts_with("/bin") || path.as_os_str() == "/";
+    let usual =
+        |path: &PathBuf| path.starts_with("/usr") || path.starts_with("/bin") || path.as_os_str() == "/";
     [prefix.filter(|path| !usual(path)), Some(real)].into_iter().flatten().collect()
 }
 

@@ -63,7 +63,9 @@ impl Warm {
         let folder = Folder::new(maker, tenant)?;
         let memory = handler.options.memory_mb.unwrap_or(maker.bounds.memory_mb);
         let (name, text, file, args) = match handler.lang {
-            Lang::Node => ("node", NODE, ".haul.js", vec![format!("--max-old-space-size={}", memory * 3 / 4)]),
+            Lang::Node => {
+                ("node", NODE, ".haul.js", vec![format!("--max-old-space-size={}", memory * 3 / 4)])
+            }
             Lang::Php => ("php", PHP, ".haul.php", vec!["-d".to_owned(), "opcache.enable_cli=0".to_owned()]),
             _ => ("python3", PYTHON, ".haul.py", vec!["-B".to_owned()]),
         };
@@ -119,7 +121,9 @@ impl Warm {
             }
             Ok(said) => Err(Outcome::error(format!("before: {}", said.reason))),
             Err(Silence::TimedOut) => Err(Outcome::error("before: timeout")),
-            Err(_) => Err(Outcome::error("before: the interpreter ended; is it installed and confined as it should be?")),
+            Err(_) => Err(Outcome::error(
+                "before: the interpreter ended; is it installed and confined as it should be?",
+            )),
         }
     }
 
@@ -200,11 +204,20 @@ impl Listener<'_> {
                 true
             }
             Ok(said) => {
-                tracing::warn!(tenant = batch.tenant, jobtype = batch.handler.jobtype, reason = said.reason, "afterEach failed");
+                tracing::warn!(
+                    tenant = batch.tenant,
+                    jobtype = batch.handler.jobtype,
+                    reason = said.reason,
+                    "afterEach failed"
+                );
                 false
             }
             Err(_) => {
-                tracing::warn!(tenant = batch.tenant, jobtype = batch.handler.jobtype, "afterEach did not end");
+                tracing::warn!(
+                    tenant = batch.tenant,
+                    jobtype = batch.handler.jobtype,
+                    "afterEach did not end"
+                );
                 false
             }
         };
