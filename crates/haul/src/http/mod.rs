@@ -16,6 +16,7 @@ pub(crate) mod problem;
 pub(crate) mod rig;
 mod schema;
 mod seed;
+mod serverless;
 mod ui;
 
 use std::sync::Arc;
@@ -60,6 +61,7 @@ pub(crate) fn router(server: Arc<Server>) -> Router {
         )
         .merge(api)
         .merge(seed::routes())
+        .merge(serverless::routes())
         .route("/ui/", get(ui::page))
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::wrong_method)
