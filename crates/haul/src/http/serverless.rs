@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use super::body::{Document, Path, Query, is_type};
 use super::caller::{Answer, Caller, json};
 use super::problem::Problem;
-use crate::auth::action::{Action, Part};
+use crate::auth::action::{Action, Part as Fact};
 use crate::auth::{self, Role};
 use crate::clock;
 use crate::dialect::json::{Object, push_json_string, push_list};
@@ -250,7 +250,7 @@ async fn add_handler(
 fn action(what: &'static str, jobtype: &str, version: &str) -> Option<Action> {
     Action::new(
         what,
-        [("jobtype", Part::Name(Name::from(jobtype))), ("version", Part::Name(Name::from(version)))],
+        [("jobtype", Fact::Name(Name::from(jobtype))), ("version", Fact::Name(Name::from(version)))],
     )
 }
 
