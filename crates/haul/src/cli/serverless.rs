@@ -178,7 +178,7 @@ impl Handler {
                 });
                 let path = add.named.path("/add");
                 let answer = add.named.address.ask(global, "POST", &path, document.to_string().as_bytes())?;
-                out.say(&answer, answer["id"].as_str().unwrap_or_default())
+                out.say(&answer, member(&answer, "id").as_str().unwrap_or_default())
             }
             Verb::Get(named) => {
                 let answer = named.address.ask(global, "GET", &named.path(""), b"")?;
@@ -193,14 +193,14 @@ impl Handler {
             Verb::List { client, address } => {
                 let answer = address.ask(global, "GET", &format!("/{client}/handler"), b"")?;
                 let mut table = Table::new(&["TYPE", "LANG", "SINCE", "ID"]);
-                for handler in answer["handlers"].as_array().into_iter().flatten() {
+                for handler in member(&answer, "handlers").as_array().into_iter().flatten() {
                     table.row(["type", "lang", "dt", "id"].map(|key| text_of(handler, key).to_owned()));
                 }
                 out.say(&answer, &table.text_or("there are no handlers"))
             }
             Verb::Delete(named) => {
                 let answer = named.address.ask(global, "POST", &named.path("/delete"), b"")?;
-                out.say(&answer, &format!("{} versions deleted", answer["count"]))
+                out.say(&answer, &format!("{} versions deleted", member(&answer, "count")))
             }
         }
     }
@@ -220,7 +220,7 @@ impl Invoke {
         let kind = if self.bytes { "application/octet-stream" } else { "text/plain" };
         let request = Asked { method: "POST", path: &path, kind, body: &payload, wait: 0 };
         let answer = self.address.send(global, &request)?;
-        for id in answer["ids"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for id in member(&answer, "ids").as_array().into_iter().flatten().filter_map(Value::as_str) {
             let Some(wait) = self.wait else {
                 out.say(&json!({"id": id}), id)?;
                 continue;
@@ -228,11 +228,11 @@ impl Invoke {
             let path = format!("/{}/job/{id}?wait={wait}", self.client);
             let request = Asked { method: "GET", path: &path, kind: "text/plain", body: b"", wait };
             let result = self.address.send(global, &request)?;
-            let text = match &result["result"] {
+            let text = match member(&result, "result") {
                 Value::Null => format!(
                     "{id} {} {} {}",
                     text_of(&result, "state"),
-                    result["exitcode"],
+                    member(&result, "exitcode"),
                     text_of(&result, "reason")
                 ),
                 Value::String(text) => text.clone(),
@@ -242,6 +242,11 @@ impl Invoke {
         }
         Ok(())
     }
+}
+
+/// A member, or null.
+fn member<'a>(value: &'a Value, key: &str) -> &'a Value {
+    value.get(key).unwrap_or(&Value::Null)
 }
 
 fn text_of<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -285,7 +290,9 @@ impl Address {
         if (200..300).contains(&status) {
             return Ok(answer);
         }
-        let message = answer["error"].as_str().or_else(|| answer["error"]["message"].as_str());
+        let message = member(&answer, "error")
+            .as_str()
+            .or_else(|| member(member(&answer, "error"), "message").as_str());
         let message = message.map_or_else(|| format!("the server answered {status}"), str::to_owned);
         Err(Failure::Refused { code: "REFUSED", message, next: String::new() })
     }

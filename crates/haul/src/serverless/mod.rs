@@ -148,10 +148,9 @@ impl Daemon {
             reserved: tokio::sync::Mutex::new(None),
         });
         daemon.reload_all().await?;
-        if recovered.backlog_bytes > 0 || !daemon.handlers.types().is_empty() {
-            if let Err(error) = daemon.identity().await {
-                tracing::warn!(%error, "no sysid could be reserved yet");
-            }
+        let is_used = recovered.backlog_bytes > 0 || !daemon.handlers.types().is_empty();
+        if is_used && let Err(error) = daemon.identity().await {
+            tracing::warn!(%error, "no sysid could be reserved yet");
         }
         let task = tokio::spawn(daemon.clone().serve(stop));
         Ok((daemon, task))

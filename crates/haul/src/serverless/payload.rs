@@ -46,7 +46,7 @@ pub(crate) fn to_payload(data: Bytes) -> Bytes {
 }
 
 fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
