@@ -16,6 +16,8 @@ pub(super) const MARK: &str = "HAUL_RUN";
 /// Settings of our allocator that keep a guardian small: it would take three huge pages, 6 MB, before its first job.
 pub(super) const SMALL: [(&str, &str); 2] =
     [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_ARENA_EAGER_COMMIT", "0")];
+/// The kernel's limit is above the guardian's by this and three times that, so that the guardian sees it first and names it.
+const DATA_ROOM: u64 = 512 << 20;
 /// What a shell answers when a command cannot be run.
 const NOT_RUN: u8 = 127;
 
@@ -45,7 +47,7 @@ pub(super) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn take_on(limits: &Limits) {
-    let data = limits.memory_bytes.map(|bytes| bytes.saturating_mul(2));
+    let data = limits.memory_bytes.map(|bytes| bytes.saturating_mul(4).saturating_add(DATA_ROOM));
     let wanted = [
         (Resource::Cpu, limits.cpu_seconds),
         (Resource::Fsize, limits.file_bytes),
