@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::{KeyCommand, KeyQuery, Name};
+use crate::{KeyCommand, KeyQuery, Name, TaskCommand};
 
 /// One command with who and when.
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub struct Rules {
     pub timeout_clears_worker: bool,
     /// `timeout` of several jobs is done for all or none; otherwise in order, up to the first that is refused.
     pub timeout_whole: bool,
+    /// Tasks that fell due stay in the schedule until a client moves them.
+    pub tasks_stay_scheduled: bool,
 }
 
 /// See [`Rules::grace`].
@@ -71,6 +73,7 @@ impl Rules {
         heartbeat_is_life: true,
         timeout_clears_worker: false,
         timeout_whole: false,
+        tasks_stay_scheduled: false,
     };
     /// qless with throttles: the script reqless shipped before it renamed its commands.
     pub const QLESS_THROTTLES: Rules = Rules {
@@ -102,6 +105,8 @@ impl Rules {
         timeout_whole: true,
         ..Rules::QLESS
     };
+    /// Blueque's commands on its keys.
+    pub const BLUEQUE: Rules = Rules { tasks_stay_scheduled: true, ..Rules::NATIVE };
 }
 
 /// What to do.
@@ -232,6 +237,8 @@ pub enum Command {
     Key(KeyQuery),
     /// A command on the scratch keyspace. -> `Keyspace`
     Keyspace(KeyCommand),
+    /// A write to a key that may be a view of jobs. -> `Keyspace`
+    Task(TaskCommand),
     /// Fingerprints of keys, for watching them. -> `Versions`
     Versions { keys: Vec<Name> },
     /// Everything of the tenant goes. -> `Done`

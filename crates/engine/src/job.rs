@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::history::History;
+use crate::task::Task;
 use crate::{Name, Text};
 
 /// What a job's `state` field says.
@@ -63,6 +64,8 @@ pub enum Place {
     Failed,
     /// The completed index; the score is the completion time.
     Completed,
+    /// In no list of its queue: a task whose hash is there but whose id is not yet, or no longer, in a list. Never popped.
+    Draft,
 }
 
 /// What happened to a job, and when.
@@ -155,6 +158,9 @@ pub(crate) struct More {
     /// What it said of itself while it ran. Stored behind the job's own fields (`record.rs`).
     #[serde(skip)]
     pub(crate) report: Option<Box<Reported>>,
+    /// What Blueque's clients keep of it. Stored behind the job's own fields (`record.rs`).
+    #[serde(skip)]
+    pub(crate) task: Option<Box<Task>>,
     /// The trace context it was put with. Stored behind the job's own fields (`record.rs`).
     #[serde(skip)]
     pub(crate) trace: Option<Name>,
@@ -261,6 +267,14 @@ impl Job {
         self.more.as_deref().and_then(|more| more.failure.as_ref())
     }
 
+    pub(crate) fn task(&self) -> Option<&Task> {
+        self.more.as_deref().and_then(|more| more.task.as_deref())
+    }
+
+    pub(crate) fn task_mut(&mut self) -> Option<&mut Task> {
+        self.more.as_deref_mut().and_then(|more| more.task.as_deref_mut())
+    }
+
     pub(crate) fn has_dependencies(&self) -> bool {
         self.more.as_deref().is_some_and(|more| !more.dependencies.is_empty())
     }
@@ -272,7 +286,8 @@ impl Job {
         let result = more.and_then(|more| more.result.as_ref());
         let report = more.and_then(|more| more.report.as_deref());
         let reported = report.into_iter().flat_map(|report| report.output.iter().chain(&report.checkpoint));
-        let texts = std::iter::once(&self.data).chain(message).chain(result).chain(reported);
+        let fields = self.task().into_iter().flat_map(Task::texts);
+        let texts = std::iter::once(&self.data).chain(message).chain(result).chain(reported).chain(fields);
         texts.chain(self.history.texts()).filter_map(Text::body)
     }
 

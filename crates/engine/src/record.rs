@@ -161,6 +161,9 @@ impl Encoder {
         if let Some(report) = more.and_then(|more| more.report.as_deref()) {
             push_field(&mut bytes, REPORT, &postcard::to_stdvec(report).unwrap_or_default());
         }
+        if let Some(task) = job.task() {
+            push_field(&mut bytes, TASK, &postcard::to_stdvec(task).unwrap_or_default());
+        }
         bytes
     }
 
@@ -176,15 +179,6 @@ impl Encoder {
     }
 }
 
-/// The tag of [`crate::job::More::trace`].
-const TRACE: u8 = 1;
-
-/// The tag of [`crate::job::More::report`]: postcard.
-const REPORT: u8 = 2;
-/// The tags of a worker's facts, and of its being asked to drain (no bytes).
-const FACTS: u8 = 1;
-const DRAIN: u8 = 2;
-
 fn push_field(bytes: &mut Vec<u8>, tag: u8, value: &[u8]) {
     let length = u32::try_from(value.len()).unwrap_or(0);
     bytes.push(tag);
@@ -192,8 +186,23 @@ fn push_field(bytes: &mut Vec<u8>, tag: u8, value: &[u8]) {
     bytes.extend(value.iter().take(length as usize));
 }
 
+/// The tag of [`crate::job::More::trace`].
+const TRACE: u8 = 1;
+/// The tag of [`crate::job::More::task`].
+const TASK: u8 = 16;
+
+/// The tag of [`crate::job::More::report`]: postcard.
+const REPORT: u8 = 2;
+/// The tags of a worker's facts, and of its being asked to drain (no bytes).
+const FACTS: u8 = 1;
+const DRAIN: u8 = 2;
+
 /// Hands each field behind a noun to `each`.
-fn read_fields(key: &Key, mut rest: &[u8], mut each: impl FnMut(u8, &[u8])) -> Result<(), RecordError> {
+fn read_fields(
+    key: &Key,
+    mut rest: &[u8],
+    mut each: impl FnMut(u8, &[u8]) -> Result<(), postcard::Error>,
+) -> Result<(), RecordError> {
     let damaged =
         |reason: &str| RecordError::Damaged { record: format!("{key:?}"), reason: reason.to_owned() };
     while let Some((&tag, after)) = rest.split_first() {
@@ -201,7 +210,7 @@ fn read_fields(key: &Key, mut rest: &[u8], mut each: impl FnMut(u8, &[u8])) -> R
             after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
         let length = u32::from_le_bytes(*length) as usize;
         let (value, after) = after.split_at_checked(length).ok_or_else(|| damaged("a field is cut off"))?;
-        each(tag, value);
+        each(tag, value).map_err(|error| damaged(&error.to_string()))?;
         rest = after;
     }
     Ok(())
@@ -209,20 +218,27 @@ fn read_fields(key: &Key, mut rest: &[u8], mut each: impl FnMut(u8, &[u8])) -> R
 
 fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
     let (mut job, rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
-    read_fields(key, rest, |tag, value| match tag {
-        TRACE => job.more().trace = Some(Name::new(value)),
-        REPORT => job.more().report = postcard::from_bytes(value).ok().map(Box::new),
-        _ => {}
+    read_fields(key, rest, |tag, value| {
+        match tag {
+            TRACE => job.more().trace = Some(Name::new(value)),
+            REPORT => job.more().report = Some(postcard::from_bytes(value)?),
+            TASK => job.more().task = Some(postcard::from_bytes(value)?),
+            _ => {}
+        }
+        Ok(())
     })?;
     Ok(job)
 }
 
 fn decode_worker(key: &Key, bytes: &[u8]) -> Result<Worker, RecordError> {
     let (mut worker, rest): (Worker, &[u8]) = decode_first(key, bytes)?;
-    read_fields(key, rest, |tag, value| match tag {
-        FACTS => worker.facts = Some(Name::new(value)),
-        DRAIN => worker.drain = true,
-        _ => {}
+    read_fields(key, rest, |tag, value| {
+        match tag {
+            FACTS => worker.facts = Some(Name::new(value)),
+            DRAIN => worker.drain = true,
+            _ => {}
+        }
+        Ok(())
     })?;
     Ok(worker)
 }
@@ -339,7 +355,10 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
                 indexes.index_job(job);
             }
             place => {
-                let key = if place == crate::Place::Completed { Name::new(b"") } else { job.queue.clone() };
+                let key = match place {
+                    crate::Place::Completed | crate::Place::Draft => Name::new(b""),
+                    _ => job.queue.clone(),
+                };
                 entries.entry((key, place)).or_default().push((Score::new(job.score), job.jid.clone()));
             }
         }
@@ -362,6 +381,7 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
             let worker = indexes.workers.entry_ref(&job.worker).or_default();
             worker.jobs.insert((Score::new(job.expires), job.jid.clone()));
         }
+        indexes.index_finished(job);
         if job.flags.has(Flag::Unthrottled) {
             indexes.queue(&job.queue).unthrottled += 1;
         }
@@ -371,6 +391,7 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
         let index = list.into_iter().collect();
         match place {
             crate::Place::Completed => indexes.completed = index,
+            crate::Place::Draft => indexes.drafts = index,
             place => {
                 if let Some(slot) = indexes.queue(&queue).index(place) {
                     *slot = index;

@@ -95,6 +95,10 @@ pub struct JobView {
     /// When a scheduled job is due.
     pub due: Option<f64>,
     pub attempt: u32,
+    /// The process that runs it, where its worker said.
+    pub pid: Option<Name>,
+    /// Its data is a text of a client that need not be JSON.
+    pub opaque: bool,
     pub data: Text,
     pub result: Option<Text>,
     pub tags: Vec<Name>,
@@ -112,6 +116,11 @@ pub struct JobView {
 }
 
 impl JobView {
+    /// Whether its lock never ends.
+    pub fn is_endless(&self) -> bool {
+        self.expires >= crate::task::LOCK_ENDLESS
+    }
+
     fn bodies(&self, each: &mut dyn FnMut(BodyId)) {
         let mut text = |text: &Text| {
             if let Some(id) = text.body() {

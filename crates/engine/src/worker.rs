@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Name;
 use crate::score::Index;
+use crate::task::LOCK_ENDLESS;
 
 /// One worker. `jobs` (jid by lock expiry) is rebuilt from the jobs.
 #[derive(Default, Debug, Serialize, Deserialize)]
@@ -18,4 +19,11 @@ pub(crate) struct Worker {
     pub(crate) drain: bool,
     #[serde(skip)]
     pub(crate) jobs: Index,
+}
+
+impl Worker {
+    /// Whether it holds a job for good: it may be silent for as long as that takes.
+    pub(crate) fn holds_endless(&self) -> bool {
+        self.jobs.last().is_some_and(|(end, _)| end.get() >= LOCK_ENDLESS)
+    }
 }

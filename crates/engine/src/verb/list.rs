@@ -4,6 +4,7 @@ use crate::job::Flag;
 use crate::record::Key;
 use crate::score::{Index, Score, count_between};
 use crate::stats::day_of;
+use crate::task::LOCK_ENDLESS;
 use crate::tenant::{Cx, Tenant};
 use crate::{
     JobList, Jobs, Kind, Life, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts,
@@ -81,7 +82,9 @@ impl Tenant {
         }
         let oldest = cx.now - self.indexes.config.max_worker_age();
         let old =
-            self.indexes.workers.iter().filter(|(_, worker)| worker.seen_at.is_some_and(|at| at <= oldest));
+            self.indexes.workers.iter().filter(|(_, worker)| {
+                worker.seen_at.is_some_and(|at| at <= oldest) && !worker.holds_endless()
+            });
         let old: Vec<Name> = old.map(|(name, _)| name.clone()).collect();
         for name in old {
             let Some(worker) = self.indexes.workers.remove(&name) else { continue };
@@ -100,7 +103,8 @@ impl Tenant {
         let listed = self.indexes.workers.iter().filter_map(|(name, worker)| {
             Some(WorkerCounts {
                 name: name.clone(),
-                jobs: count_between(&worker.jobs, cx.now, cx.now + WORKER_JOBS_HORIZON),
+                jobs: count_between(&worker.jobs, cx.now, cx.now + WORKER_JOBS_HORIZON)
+                    + count_between(&worker.jobs, LOCK_ENDLESS, f64::INFINITY),
                 stalled: count_between(&worker.jobs, 0.0, cx.now),
                 seen_at: worker.seen_at?,
                 facts: worker.facts.clone(),
@@ -117,13 +121,14 @@ impl Tenant {
         self.forget_old_workers(cx);
         let blank = Index::new();
         let jobs = self.indexes.workers.get(worker).map_or(&blank, |worker| &worker.jobs);
-        let between = |min: f64, max: f64| {
-            let inside = jobs.iter().rev().filter(|(score, _)| (min..=max).contains(&score.get()));
+        let horizon = cx.now + WORKER_JOBS_HORIZON;
+        let those = |wanted: &dyn Fn(f64) -> bool| {
+            let inside = jobs.iter().rev().filter(|(score, _)| wanted(score.get()));
             inside.map(|(_, jid)| jid.clone()).collect()
         };
         Reply::WorkerJobs {
-            jobs: between(cx.now, cx.now + WORKER_JOBS_HORIZON),
-            stalled: between(0.0, cx.now),
+            jobs: those(&|end| (cx.now..=horizon).contains(&end) || end >= LOCK_ENDLESS),
+            stalled: those(&|end| (0.0..=cx.now).contains(&end)),
         }
     }
 

@@ -15,6 +15,8 @@ mod report;
 mod retry;
 mod search;
 mod tag;
+mod task;
+mod task_lists;
 mod throttle;
 mod timeout;
 mod track;
@@ -95,6 +97,7 @@ impl Tenant {
             Command::ThrottleRelease { id, jids } => Ok(self.throttle_release(cx, &id, &jids)),
             Command::Key(query) => self.key(cx, &query),
             Command::Keyspace(command) => self.keyspace(cx, command),
+            Command::Task(command) => self.task(cx, command),
             Command::Versions { keys } => Ok(Reply::Versions(self.versions(cx, &keys))),
             other => Ok(self.apply_lists(cx, other)),
         }

@@ -42,7 +42,7 @@ impl Tenant {
         }
     }
 
-    fn pop_queue(&mut self, cx: &mut Cx<'_>, pop: &Pop, name: &Name, count: usize) -> Vec<Name> {
+    pub(super) fn pop_queue(&mut self, cx: &mut Cx<'_>, pop: &Pop, name: &Name, count: usize) -> Vec<Name> {
         if self.indexes.queues.get(name).is_some_and(|queue| queue.paused) {
             return Vec::new();
         }

@@ -27,7 +27,7 @@ impl Tenant {
     }
 
     /// That the put is allowed was checked.
-    fn put(&mut self, cx: &mut Cx<'_>, put: Put) -> Name {
+    pub(super) fn put(&mut self, cx: &mut Cx<'_>, put: Put) -> Name {
         let now = cx.now;
         let jid = put.jid.clone();
         let queue = self.indexes.names.shared(put.queue.bytes());

@@ -94,6 +94,8 @@ pub(crate) fn needs(command: &Command) -> Role {
         | Command::RecurTag { .. }
         | Command::RecurUntag { .. } => Role::Work,
         Command::Keyspace(command) => needs_of_key(command),
+        // Blueque's clients are producers and workers at once.
+        Command::Task(_) => Role::Work,
         Command::Depends { .. }
         | Command::Priority { .. }
         | Command::Pause { .. }

@@ -236,7 +236,7 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     object.string("klass", job.klass.bytes());
     push_name_or_null(&mut object, "queue", Some(&job.queue));
     object.string("state", job.state.word().as_bytes());
-    push_data(object.key("data"), texts.bytes(&job.data));
+    push_data(object.key("data"), &super::data_of(job, texts));
     match &job.result {
         Some(result) => object.string("result", texts.bytes(result)),
         None => object.raw("result", b"null"),
@@ -247,12 +247,15 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     object.count("attempt", job.attempt as usize);
     push_name_or_null(&mut object, "worker", Some(&job.worker).filter(|_| job.state == State::Running));
     match job.state {
-        State::Running => push_exact(object.key("expires"), job.expires),
+        State::Running if !job.is_endless() => push_exact(object.key("expires"), job.expires),
         _ => object.raw("expires", b"null"),
     }
     match job.due {
-        Some(due) => push_exact(object.key("due"), due),
-        None => object.raw("due", b"null"),
+        Some(due) if due.is_finite() => push_exact(object.key("due"), due),
+        _ => object.raw("due", b"null"),
+    }
+    if let Some(pid) = &job.pid {
+        object.string("pid", pid.bytes());
     }
     push_names(object.key("tags"), &job.tags);
     object.raw("tracked", if job.tracked { b"true" } else { b"false" });

@@ -89,6 +89,7 @@ kinds! {
     Recur: Command::Recur(_) | Command::Unrecur { .. } | Command::RecurUpdate { .. } => "recur",
     Throttle: Command::ThrottleSet { .. } | Command::ThrottleDelete { .. } | Command::ThrottleRelease { .. } => "throttle",
     Config: Command::ConfigSet { .. } | Command::ConfigUnset { .. } => "config",
+    Task: Command::Task(_) => "task",
     Keyspace: Command::Key(_) | Command::Keyspace(_) | Command::Versions { .. } => "keyspace",
     Flush: Command::Flush => "flush",
     Look: _ => "look",
