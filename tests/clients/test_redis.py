@@ -306,7 +306,7 @@ def test_select_keeps_worlds_apart(wire, filled, raw):
     # The first database was not touched by that.
     assert wire.call("SELECT", "0") == Wire.Status("OK")
     assert wire.call("EVALSHA", SHA, "0", "length", NOW, "q") == 3
-    for bad in ("-1", "x"):
+    for bad in ("-1", "16", "a b", "n" * 65):
         assert isinstance(wire.call("SELECT", bad), Wire.Error)
     assert wire.call("PING") == Wire.Status("PONG")
 

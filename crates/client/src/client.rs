@@ -21,7 +21,7 @@ pub use options::Options;
 pub use putting::{Move, Put, Recur};
 pub use subscribe::{Message, Subscription};
 pub use tls::Tls;
-pub use working::{Complete, Fail, Heartbeat, Pop, Retry};
+pub use working::{Complete, Fail, Heartbeat, Pop, Report, Retry};
 
 use crate::backoff::Backoff;
 use crate::command::{Command, CommandBuilder, Repeat};

@@ -185,12 +185,35 @@ pub struct Job {
     /// The recurring job that made it.
     #[serde(default)]
     pub spawned_from: Option<String>,
+    /// How far it says it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// The last part of what it wrote to its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// How long that log was in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_bytes: Option<u64>,
+    /// What the next attempt begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Json>,
     /// What happened to it, oldest first.
     #[serde(default)]
     pub history: Vec<HistoryEntry>,
     /// The W3C trace context it was put with, if it was: the parent for spans about running it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+}
+
+/// How far a running job says it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// From 0 to 100.
+    #[serde(default)]
+    pub percent: Option<f64>,
+    /// What it is doing.
+    #[serde(default)]
+    pub message: Option<String>,
 }
 
 /// Why a job failed.

@@ -25,9 +25,9 @@ pub mod resp;
 pub mod worker;
 
 pub use client::{
-    Client, Complete, Fail, Heartbeat, Jobs, Message, Move, Options, Pop, Put, Range, Recur, Retry,
+    Client, Complete, Fail, Heartbeat, Jobs, Message, Move, Options, Pop, Put, Range, Recur, Report, Retry,
     Subscription, Throttle, Tls,
 };
 pub use error::Error;
-pub use job::{Failure, HistoryEntry, Job, Json, Listing, QueueCounts, State, Tracked};
+pub use job::{Failure, HistoryEntry, Job, Json, Listing, Progress, QueueCounts, State, Tracked};
 pub use worker::{HandlerError, JobContext, Outcome, Worker};

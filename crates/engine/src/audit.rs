@@ -68,6 +68,7 @@ fn fits(state: State, place: Place) -> bool {
         Place::Throttled => state == State::Throttled,
         Place::Failed => state == State::Failed,
         Place::Completed => state == State::Complete,
+        Place::Draft => state == State::Waiting,
     }
 }
 
@@ -76,6 +77,7 @@ fn is_indexed(tenant: &Tenant, job: &Job) -> bool {
     let queue = || tenant.indexes.queues.get(&job.queue);
     match job.place {
         Place::Completed => tenant.indexes.completed.contains(&entry),
+        Place::Draft => tenant.indexes.drafts.contains(&entry),
         Place::Failed => job.failure().is_some_and(|failure| {
             let group = tenant.indexes.groups.get(&failure.group);
             group.is_some_and(|jids| jids.get(&(job.score as u64)) == Some(&job.jid))
@@ -116,7 +118,7 @@ fn audit_links(tenant: &Tenant, job: &Job, said: &mut Vec<String>) {
 
 /// Indexes must hold no more entries than there are jobs for them.
 fn audit_indexes(tenant: &Tenant, said: &mut Vec<String>) {
-    let mut indexed = tenant.indexes.completed.len();
+    let mut indexed = tenant.indexes.completed.len() + tenant.indexes.drafts.len();
     indexed += tenant.indexes.groups.values().map(std::collections::BTreeMap::len).sum::<usize>();
     for queue in tenant.indexes.queues.values() {
         let all = [&queue.work, &queue.locks, &queue.scheduled, &queue.depends, &queue.throttled];
@@ -133,6 +135,7 @@ fn audit_indexes(tenant: &Tenant, said: &mut Vec<String>) {
         }
     }
     audit_tags(tenant, said);
+    audit_tasks(tenant, said);
     for (id, throttle) in &tenant.indexes.throttles {
         for (at, jid) in &throttle.pending {
             let pending = tenant.jobs.get(jid).and_then(|job| job.more.as_deref()?.pending.clone());
@@ -140,6 +143,31 @@ fn audit_indexes(tenant: &Tenant, said: &mut Vec<String>) {
                 said.push(format!("throttle {id} lists job {jid} as waiting, which does not wait for it"));
             }
         }
+    }
+}
+
+/// Lists of finished tasks and sets of started ones say what the jobs say.
+fn audit_tasks(tenant: &Tenant, said: &mut Vec<String>) {
+    let mut listed = 0;
+    for (jid, job) in tenant.jobs.iter() {
+        let Some(task) = job.task() else { continue };
+        listed += usize::from(task.listed.is_some());
+        if let Some(order) = task.listed
+            && tenant.indexes.finished_list(&task.home, job.place).and_then(|list| list.get(&order))
+                != Some(jid)
+        {
+            said.push(format!("task {jid} is missing from the finished tasks of {}", task.home));
+        }
+        for (key, member) in
+            task.started.iter().filter(|(key, member)| !tenant.indexes.keyspace.has(key, member))
+        {
+            said.push(format!("task {jid} was started as {member:?}, which {key} does not hold"));
+        }
+    }
+    let entries: usize =
+        tenant.indexes.finished.values().map(|lists| lists.complete.len() + lists.failed.len()).sum();
+    if entries != listed {
+        said.push(format!("{listed} finished tasks but {entries} entries in their lists"));
     }
 }
 

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::{KeyCommand, KeyQuery, Name};
+use crate::{KeyCommand, KeyQuery, Name, TaskCommand};
 
 /// One command with who and when.
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub struct Rules {
     pub timeout_clears_worker: bool,
     /// `timeout` of several jobs is done for all or none; otherwise in order, up to the first that is refused.
     pub timeout_whole: bool,
+    /// Tasks that fell due stay in the schedule until a client moves them.
+    pub tasks_stay_scheduled: bool,
 }
 
 /// See [`Rules::grace`].
@@ -71,6 +73,7 @@ impl Rules {
         heartbeat_is_life: true,
         timeout_clears_worker: false,
         timeout_whole: false,
+        tasks_stay_scheduled: false,
     };
     /// qless with throttles: the script reqless shipped before it renamed its commands.
     pub const QLESS_THROTTLES: Rules = Rules {
@@ -102,6 +105,8 @@ impl Rules {
         timeout_whole: true,
         ..Rules::QLESS
     };
+    /// Blueque's commands on its keys.
+    pub const BLUEQUE: Rules = Rules { tasks_stay_scheduled: true, ..Rules::NATIVE };
 }
 
 /// What to do.
@@ -131,6 +136,8 @@ pub enum Command {
     Heartbeat(Heartbeat),
     /// Each on its own. -> `Each`
     HeartbeatMany { worker: Name, jids: Vec<Name> },
+    /// What a running job says of itself. -> `Done`
+    Report(Box<Report>),
     /// -> `Number`, retries left.
     Retry(Box<Retry>),
     /// -> `Done`. `on: None` is an unknown word: checked last, refused.
@@ -187,6 +194,11 @@ pub enum Command {
     Workers,
     /// -> `WorkerJobs`
     WorkerJobs { worker: Name },
+    /// A sign of life of a worker with what it says of itself; a new one has not been asked to drain, one that
+    /// drains of its own accord says so. -> `Bool`, whether it is asked to drain.
+    Register { worker: Name, facts: Name, is_new: bool, draining: bool },
+    /// Asks a worker to take no more jobs. -> `Bool`, whether there is such a worker.
+    Drain { worker: Name, drain: bool },
     /// -> `Done`
     Deregister { workers: Vec<Name> },
     /// -> `Done`
@@ -225,6 +237,8 @@ pub enum Command {
     Key(KeyQuery),
     /// A command on the scratch keyspace. -> `Keyspace`
     Keyspace(KeyCommand),
+    /// A write to a key that may be a view of jobs. -> `Keyspace`
+    Task(TaskCommand),
     /// Fingerprints of keys, for watching them. -> `Versions`
     Versions { keys: Vec<Name> },
     /// Everything of the tenant goes. -> `Done`
@@ -332,6 +346,8 @@ pub struct Pop {
     pub count: usize,
     /// When the lock ends.
     pub lock: Lock,
+    /// Only jobs of these klasses; empty: any. At most [`crate::KLASS_WALK_MAX`] jobs of each queue are looked at.
+    pub klasses: Vec<Name>,
 }
 
 /// How long a lock lasts.
@@ -405,6 +421,27 @@ pub struct Heartbeat {
     pub lock: Lock,
     /// New data; none keeps.
     pub data: Option<Bytes>,
+}
+
+/// See [`Command::Report`]. What is none stays as it is.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Which job.
+    pub jid: Name,
+    /// Who must hold it.
+    pub worker: Name,
+    /// The attempt it must be.
+    pub attempt: Option<u32>,
+    /// How far it is, from 0 to 100.
+    pub percent: Option<f64>,
+    /// What it is doing.
+    pub message: Option<Name>,
+    /// The last part of its output.
+    pub output: Option<Bytes>,
+    /// How long the output was in all up to there.
+    pub output_bytes: Option<u64>,
+    /// What the next attempt is to begin with: JSON.
+    pub checkpoint: Option<Bytes>,
 }
 
 /// See [`Command::Retry`].

@@ -68,6 +68,11 @@ impl Round {
         }
     }
 
+    /// A body written in this round.
+    pub(crate) fn body(&mut self, id: BodyId) -> Option<Bytes> {
+        self.slot(id).map(|(bytes, _)| bytes.clone())
+    }
+
     fn slot(&mut self, id: BodyId) -> Option<&mut (Bytes, bool)> {
         let index = id.0.checked_sub(self.first_body)?;
         self.bodies.get_mut(usize::try_from(index).ok()?)
@@ -212,6 +217,8 @@ impl Engine {
         let Some(tenant) = self.tenants.get_mut(name) else { return };
         let mut fresh = Tenant::default();
         fresh.indexes.failure_seq = tenant.indexes.failure_seq;
+        fresh.indexes.finished_seq = tenant.indexes.finished_seq;
+        fresh.indexes.keyspace.go_on_from(&tenant.indexes.keyspace);
         let old = std::mem::replace(tenant, fresh);
         for job in old.jobs {
             let jid = job.jid.clone();

@@ -71,6 +71,14 @@ impl History {
         }
     }
 
+    /// When the first thing happened.
+    pub(crate) fn first_at(&self) -> Option<f64> {
+        match self {
+            History::Put(when, _) => Some(*when),
+            History::Entries(entries) => entries.first().map(|entry| entry.when),
+        }
+    }
+
     /// When the last thing happened.
     pub(crate) fn last_at(&self) -> Option<f64> {
         match self {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::history::History;
+use crate::task::Task;
 use crate::{Name, Text};
 
 /// What a job's `state` field says.
@@ -63,6 +64,8 @@ pub enum Place {
     Failed,
     /// The completed index; the score is the completion time.
     Completed,
+    /// In no list of its queue: a task whose hash is there but whose id is not yet, or no longer, in a list. Never popped.
+    Draft,
 }
 
 /// What happened to a job, and when.
@@ -120,6 +123,23 @@ pub(crate) struct Tagged {
     pub(crate) at: Option<f64>,
 }
 
+/// What a job said of itself while it ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reported {
+    /// Which attempt said it. The checkpoint may be of an earlier one.
+    pub attempt: u32,
+    /// How far it was, from 0 to 100.
+    pub percent: Option<f64>,
+    /// What it was doing.
+    pub message: Option<Name>,
+    /// The last part of its output.
+    pub output: Option<Text>,
+    /// How long the output was in all up to there.
+    pub output_bytes: u64,
+    /// What the next attempt begins with.
+    pub checkpoint: Option<Text>,
+}
+
 /// The fields few jobs have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct More {
@@ -135,6 +155,12 @@ pub(crate) struct More {
     pub(crate) holds: Vec<Name>,
     /// The throttle it waits for, and since when.
     pub(crate) pending: Option<(Name, f64)>,
+    /// What it said of itself while it ran. Stored behind the job's own fields (`record.rs`).
+    #[serde(skip)]
+    pub(crate) report: Option<Box<Reported>>,
+    /// What Blueque's clients keep of it. Stored behind the job's own fields (`record.rs`).
+    #[serde(skip)]
+    pub(crate) task: Option<Box<Task>>,
     /// The trace context it was put with. Stored behind the job's own fields (`record.rs`).
     #[serde(skip)]
     pub(crate) trace: Option<Name>,
@@ -241,6 +267,14 @@ impl Job {
         self.more.as_deref().and_then(|more| more.failure.as_ref())
     }
 
+    pub(crate) fn task(&self) -> Option<&Task> {
+        self.more.as_deref().and_then(|more| more.task.as_deref())
+    }
+
+    pub(crate) fn task_mut(&mut self) -> Option<&mut Task> {
+        self.more.as_deref_mut().and_then(|more| more.task.as_deref_mut())
+    }
+
     pub(crate) fn has_dependencies(&self) -> bool {
         self.more.as_deref().is_some_and(|more| !more.dependencies.is_empty())
     }
@@ -250,8 +284,11 @@ impl Job {
         let more = self.more.as_deref();
         let message = more.and_then(|more| more.failure.as_ref()).map(|failure| &failure.message);
         let result = more.and_then(|more| more.result.as_ref());
-        let texts = std::iter::once(&self.data).chain(message).chain(result).chain(self.history.texts());
-        texts.filter_map(Text::body)
+        let report = more.and_then(|more| more.report.as_deref());
+        let reported = report.into_iter().flat_map(|report| report.output.iter().chain(&report.checkpoint));
+        let fields = self.task().into_iter().flat_map(Task::texts);
+        let texts = std::iter::once(&self.data).chain(message).chain(result).chain(reported).chain(fields);
+        texts.chain(self.history.texts()).filter_map(Text::body)
     }
 
     /// Since when a worker could have taken it: from its order in the work index, where that tells.

@@ -2,11 +2,11 @@
 //!
 //! Small by intent; each key is one record. Queue patterns (`ql:qp:*`, the old `qmore:*`) live here too.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Name, Refusal};
+use crate::{Name, Refusal, ScoreRange};
 
 /// What a scratch key holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,10 @@ pub enum Value {
     List(VecDeque<Name>),
     /// A hash, in order of insertion.
     Hash(Vec<(Name, Name)>),
+    /// A set.
+    Set(BTreeSet<Name>),
+    /// Scores of members.
+    Scored(BTreeMap<Name, f64>),
 }
 
 /// A scratch key.
@@ -69,6 +73,8 @@ pub enum KeyAnswer {
     Popped(Name, Name),
     /// A span of time.
     Seconds(f64),
+    /// A score.
+    Score(f64),
 }
 
 /// All scratch keys of a tenant.
@@ -237,5 +243,169 @@ impl Keyspace {
             slot.ends_at = Some(clock + seconds);
         }
         (KeyAnswer::Int(1), vec![key])
+    }
+
+    /// A version no key has had.
+    pub(crate) fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// A version that is in use.
+    pub(crate) fn saw_version(&mut self, version: u64) {
+        self.version = self.version.max(version);
+    }
+
+    /// Everything went; versions are not used again.
+    pub(crate) fn go_on_from(&mut self, old: &Keyspace) {
+        self.version = old.version;
+    }
+
+    /// Whether a set holds a member.
+    pub(crate) fn has(&self, key: &Name, member: &Name) -> bool {
+        matches!(self.slots.get(key), Some(Slot { value: Value::Set(set), .. }) if set.contains(member))
+    }
+
+    /// The members of a set.
+    pub(crate) fn members(&self, key: &Name) -> Vec<Name> {
+        match self.slots.get(key).map(|slot| &slot.value) {
+            Some(Value::Set(set)) => set.iter().cloned().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The entries of a list.
+    pub(crate) fn entries(&self, key: &Name) -> Vec<Name> {
+        match self.slots.get(key).map(|slot| &slot.value) {
+            Some(Value::List(list)) => list.iter().cloned().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes a member out of a set; says whether it was there.
+    pub(crate) fn remove_member(&mut self, key: &Name, member: &Name) -> bool {
+        let removed = self.change(key, |value| match value {
+            Value::Set(set) => Ok(usize::from(set.remove(member))),
+            _ => Ok(0),
+        });
+        removed.is_ok_and(|count| count > 0)
+    }
+
+    pub(crate) fn add_members(&mut self, key: &Name, members: &[Name]) -> Result<usize, Refusal> {
+        self.make(key, || Value::Set(BTreeSet::new()));
+        self.change(key, |value| match value {
+            Value::Set(set) => Ok(members.iter().filter(|member| set.insert((*member).clone())).count()),
+            _ => Err(Refusal::WrongType),
+        })
+    }
+
+    /// The new members.
+    pub(crate) fn set_scores(&mut self, key: &Name, members: &[(f64, Name)]) -> Result<usize, Refusal> {
+        self.make(key, || Value::Scored(BTreeMap::new()));
+        let mut added = 0;
+        self.change(key, |value| match value {
+            Value::Scored(scores) => Ok(members
+                .iter()
+                .filter(|(score, member)| {
+                    let old = scores.insert(member.clone(), *score);
+                    added += i64::from(old.is_none());
+                    old != Some(*score)
+                })
+                .count()),
+            _ => Err(Refusal::WrongType),
+        })?;
+        Ok(usize::try_from(added).unwrap_or(0))
+    }
+
+    pub(crate) fn score(&self, key: &Name, member: &Name) -> Result<Option<f64>, Refusal> {
+        match self.slots.get(key).map(|slot| &slot.value) {
+            None => Ok(None),
+            Some(Value::Scored(scores)) => Ok(scores.get(member).copied()),
+            Some(_) => Err(Refusal::WrongType),
+        }
+    }
+
+    pub(crate) fn remove_scores(&mut self, key: &Name, members: &[Name]) -> Result<usize, Refusal> {
+        self.change(key, |value| match value {
+            Value::Scored(scores) => {
+                Ok(members.iter().filter(|member| scores.remove(*member).is_some()).count())
+            }
+            _ => Err(Refusal::WrongType),
+        })
+    }
+
+    pub(crate) fn remove_score_range(&mut self, key: &Name, range: &ScoreRange) -> Result<usize, Refusal> {
+        self.change(key, |value| match value {
+            Value::Scored(scores) => {
+                let before = scores.len();
+                scores.retain(|_, score| !range.holds(*score));
+                Ok(before - scores.len())
+            }
+            _ => Err(Refusal::WrongType),
+        })
+    }
+
+    pub(crate) fn remove_from_list(
+        &mut self,
+        key: &Name,
+        count: i64,
+        wanted: &Name,
+    ) -> Result<usize, Refusal> {
+        let limit =
+            if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
+        self.change(key, |value| {
+            let Value::List(list) = value else { return Err(Refusal::WrongType) };
+            let places: Vec<usize> = (0..list.len()).filter(|at| list.get(*at) == Some(wanted)).collect();
+            let skipped = if count < 0 { places.len().saturating_sub(limit) } else { 0 };
+            let gone: Vec<usize> = places.into_iter().skip(skipped).take(limit).collect();
+            for at in gone.iter().rev() {
+                list.remove(*at);
+            }
+            Ok(gone.len())
+        })
+    }
+
+    /// A key that has ended is not there.
+    pub(crate) fn drop_ended(&mut self, key: &Name, clock: f64) {
+        if self.slots.get(key).and_then(|slot| slot.ends_at).is_some_and(|end| end <= clock) {
+            self.slots.remove(key);
+        }
+    }
+
+    fn make(&mut self, key: &Name, value: impl FnOnce() -> Value) {
+        if !self.slots.contains_key(key) {
+            self.slots.insert(key.clone(), Slot { value: value(), ends_at: None, version: 0 });
+        }
+    }
+
+    /// Changes a value in place; `change` says how many changes it made. A key that is not there is not changed, one
+    /// left empty goes.
+    fn change(
+        &mut self,
+        key: &Name,
+        change: impl FnOnce(&mut Value) -> Result<usize, Refusal>,
+    ) -> Result<usize, Refusal> {
+        let Some(slot) = self.slots.get_mut(key) else { return Ok(0) };
+        let changes = change(&mut slot.value)?;
+        if changes > 0 {
+            self.version += 1;
+            slot.version = self.version;
+        }
+        if slot.value.is_empty() {
+            self.slots.remove(key);
+        }
+        Ok(changes)
+    }
+}
+
+impl Value {
+    fn is_empty(&self) -> bool {
+        match self {
+            Value::String(_) => false,
+            Value::List(list) => list.is_empty(),
+            Value::Hash(fields) => fields.is_empty(),
+            Value::Set(set) => set.is_empty(),
+            Value::Scored(scores) => scores.is_empty(),
+        }
     }
 }

@@ -9,12 +9,13 @@
 //! - `name`, `score`, `text`: the small value types. A [`Text`] is short and in memory, or a body in the store.
 //! - `command`, `reply`, `event`: what goes in and what comes out. Dialects translate to and from these. `notice`: what
 //!   happens in full, for the event stream and for traces, made only while somebody listens.
-//! - `job` (with `history`, and `jobs`: all of them), `queue`, `worker`, `tag`, `recur`, `throttle`, `stats`, `config`, `keyspace`: the nouns.
+//! - `job` (with `history`, and `jobs`: all of them), `queue`, `worker`, `tag`, `recur`, `throttle`, `stats`, `config`,
+//!   `keyspace`, `task` (what Blueque's clients keep of a job): the nouns.
 //! - `verb/`: one file a verb: look up, check everything, change, emit, reply. No check after the first change, so a
 //!   refused command needs no rollback.
 //! - `tenant`: the state of one tenant and the moves between places that verbs share.
 //! - `record`: the stored form of every noun; `audit`: the invariants, for `haul doctor` and the simulator.
-//! - `view`: the state as `ql:*` keys, read-only.
+//! - `view`: the state as `ql:*` keys, read-only, and as Blueque's keys, which `verb/task` writes.
 //!
 //! What is deliberately absent: a background sweeper. Locks expire when somebody pops (time is the caller's).
 
@@ -37,18 +38,20 @@ mod reply;
 mod score;
 mod stats;
 mod tag;
+mod task;
 mod tenant;
 mod text;
 mod throttle;
 mod verb;
 mod view;
+mod view_task;
 mod worker;
 
 pub use audit::Finding;
 pub use command::*;
 pub use engine::{Changes, Engine, Loader};
 pub use event::{Event, TrackedEvent};
-pub use job::{Entry, Failure, Job, Place, State, What};
+pub use job::{Entry, Failure, Job, Place, Reported, State, What};
 pub use keyspace::{KeyAnswer, KeyCommand, Value};
 pub use name::Name;
 pub use notice::{KINDS, Kind, Notice};
@@ -58,6 +61,8 @@ pub use recur::Recur;
 pub use reply::*;
 pub use score::Score;
 pub use stats::{HISTOGRAM_FINE, HISTOGRAM_UNIFIED, Series};
+pub use task::{TaskCommand, is_task_key};
 pub use text::{BodyId, Text};
 pub use throttle::QUEUE_THROTTLE_PREFIX;
+pub use verb::KLASS_WALK_MAX;
 pub use view::{KeyQuery, KeyType, KeyView, RankRange, ScoreBound, ScoreRange, ViewValue};

@@ -23,6 +23,9 @@ pub(crate) struct Queue {
     pub(crate) throttled: Index,
     #[serde(skip)]
     pub(crate) recurring: Index,
+    /// Changes of each of the first three indexes, for watching.
+    #[serde(skip)]
+    pub(crate) versions: [u64; 3],
     /// Running jobs whose lock on the queue's throttle was released by hand.
     #[serde(skip)]
     pub(crate) unthrottled: usize,
@@ -31,13 +34,16 @@ pub(crate) struct Queue {
 impl Queue {
     /// The index of a place that belongs to a queue.
     pub(crate) fn index(&mut self, place: Place) -> Option<&mut Index> {
+        if let Some(version) = self.versions.get_mut(place as usize) {
+            *version += 1;
+        }
         match place {
             Place::Work => Some(&mut self.work),
             Place::Locks => Some(&mut self.locks),
             Place::Scheduled => Some(&mut self.scheduled),
             Place::Depends => Some(&mut self.depends),
             Place::Throttled => Some(&mut self.throttled),
-            Place::Failed | Place::Completed => None,
+            Place::Failed | Place::Completed | Place::Draft => None,
         }
     }
 
@@ -58,6 +64,7 @@ impl Queue {
         [&self.locks, &self.scheduled, &self.recurring]
             .iter()
             .filter_map(|index| index.first().map(|(score, _)| score.get()))
+            .filter(|score| score.is_finite())
             .min_by(f64::total_cmp)
     }
 }

@@ -3,7 +3,7 @@
 //! Key: kind (1 byte), length of the tenant's name (1 byte), the tenant's name, then the noun's own name.
 //! Value: format version (1 byte), then the noun in postcard's encoding. Behind a job's may follow fields of later
 //! builds, each as tag (1 byte), length (4 bytes, the lowest first) and bytes; a tag that is not known is passed over, so
-//! that builds from before the field read the record too.
+//! that builds from before the field read the record too. A worker's likewise.
 //!
 //! To change a stored noun:
 //! 1. keep the old struct under a name with its version (`JobV1`) and a `From` into the new one;
@@ -154,34 +154,93 @@ impl Encoder {
 
     fn encode_job(&mut self, job: &Job) -> Vec<u8> {
         let mut bytes = self.encode(job);
-        if let Some(trace) = job.more.as_deref().and_then(|more| more.trace.as_ref()) {
-            let length = u32::try_from(trace.bytes().len()).unwrap_or(0);
-            bytes.push(TRACE);
-            bytes.extend_from_slice(&length.to_le_bytes());
-            bytes.extend(trace.bytes().iter().take(length as usize));
+        let more = job.more.as_deref();
+        if let Some(trace) = more.and_then(|more| more.trace.as_ref()) {
+            push_field(&mut bytes, TRACE, trace.bytes());
+        }
+        if let Some(report) = more.and_then(|more| more.report.as_deref()) {
+            push_field(&mut bytes, REPORT, &postcard::to_stdvec(report).unwrap_or_default());
+        }
+        if let Some(task) = job.task() {
+            push_field(&mut bytes, TASK, &postcard::to_stdvec(task).unwrap_or_default());
+        }
+        bytes
+    }
+
+    fn encode_worker(&mut self, worker: &Worker) -> Vec<u8> {
+        let mut bytes = self.encode(worker);
+        if let Some(facts) = &worker.facts {
+            push_field(&mut bytes, FACTS, facts.bytes());
+        }
+        if worker.drain {
+            push_field(&mut bytes, DRAIN, b"");
         }
         bytes
     }
 }
 
+fn push_field(bytes: &mut Vec<u8>, tag: u8, value: &[u8]) {
+    let length = u32::try_from(value.len()).unwrap_or(0);
+    bytes.push(tag);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend(value.iter().take(length as usize));
+}
+
 /// The tag of [`crate::job::More::trace`].
 const TRACE: u8 = 1;
+/// The tag of [`crate::job::More::task`].
+const TASK: u8 = 16;
 
-fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
+/// The tag of [`crate::job::More::report`]: postcard.
+const REPORT: u8 = 2;
+/// The tags of a worker's facts, and of its being asked to drain (no bytes).
+const FACTS: u8 = 1;
+const DRAIN: u8 = 2;
+
+/// Hands each field behind a noun to `each`.
+fn read_fields(
+    key: &Key,
+    mut rest: &[u8],
+    mut each: impl FnMut(u8, &[u8]) -> Result<(), postcard::Error>,
+) -> Result<(), RecordError> {
     let damaged =
         |reason: &str| RecordError::Damaged { record: format!("{key:?}"), reason: reason.to_owned() };
-    let (mut job, mut rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
     while let Some((&tag, after)) = rest.split_first() {
         let (length, after) =
             after.split_first_chunk::<4>().ok_or_else(|| damaged("a field has no length"))?;
         let length = u32::from_le_bytes(*length) as usize;
         let (value, after) = after.split_at_checked(length).ok_or_else(|| damaged("a field is cut off"))?;
-        if tag == TRACE {
-            job.more().trace = Some(Name::new(value));
-        }
+        each(tag, value).map_err(|error| damaged(&error.to_string()))?;
         rest = after;
     }
+    Ok(())
+}
+
+fn decode_job(key: &Key, bytes: &[u8]) -> Result<Box<Job>, RecordError> {
+    let (mut job, rest): (Box<Job>, &[u8]) = decode_first(key, bytes)?;
+    read_fields(key, rest, |tag, value| {
+        match tag {
+            TRACE => job.more().trace = Some(Name::new(value)),
+            REPORT => job.more().report = Some(postcard::from_bytes(value)?),
+            TASK => job.more().task = Some(postcard::from_bytes(value)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
     Ok(job)
+}
+
+fn decode_worker(key: &Key, bytes: &[u8]) -> Result<Worker, RecordError> {
+    let (mut worker, rest): (Worker, &[u8]) = decode_first(key, bytes)?;
+    read_fields(key, rest, |tag, value| {
+        match tag {
+            FACTS => worker.facts = Some(Name::new(value)),
+            DRAIN => worker.drain = true,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(worker)
 }
 
 fn decode<T: DeserializeOwned>(key: &Key, bytes: &[u8]) -> Result<T, RecordError> {
@@ -233,7 +292,7 @@ fn value_of(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<Vec<u8>
             .workers
             .get(name)
             .filter(|worker| worker.seen_at.is_some())
-            .map(|noun| encoder.encode(noun)),
+            .map(|noun| encoder.encode_worker(noun)),
         Key::Tag(name) => {
             indexes.tags.get(name).filter(|tag| tag.count.is_some()).map(|noun| encoder.encode(noun))
         }
@@ -268,7 +327,7 @@ pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), Re
             tenant.jobs.insert(job);
         }
         Key::Queue(name) => drop(indexes.queues.insert(name.clone(), decode::<Queue>(&key, value)?)),
-        Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode::<Worker>(&key, value)?)),
+        Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode_worker(&key, value)?)),
         Key::Tag(name) => drop(indexes.tags.insert(name.clone(), decode::<Tag>(&key, value)?)),
         Key::Recur(name) => drop(indexes.recurs.insert(name.clone(), decode::<Recur>(&key, value)?)),
         Key::Throttle(name) => drop(indexes.throttles.insert(name.clone(), decode::<Throttle>(&key, value)?)),
@@ -296,7 +355,10 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
                 indexes.index_job(job);
             }
             place => {
-                let key = if place == crate::Place::Completed { Name::new(b"") } else { job.queue.clone() };
+                let key = match place {
+                    crate::Place::Completed | crate::Place::Draft => Name::new(b""),
+                    _ => job.queue.clone(),
+                };
                 entries.entry((key, place)).or_default().push((Score::new(job.score), job.jid.clone()));
             }
         }
@@ -319,6 +381,7 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
             let worker = indexes.workers.entry_ref(&job.worker).or_default();
             worker.jobs.insert((Score::new(job.expires), job.jid.clone()));
         }
+        indexes.index_finished(job);
         if job.flags.has(Flag::Unthrottled) {
             indexes.queue(&job.queue).unthrottled += 1;
         }
@@ -328,6 +391,7 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
         let index = list.into_iter().collect();
         match place {
             crate::Place::Completed => indexes.completed = index,
+            crate::Place::Draft => indexes.drafts = index,
             place => {
                 if let Some(slot) = indexes.queue(&queue).index(place) {
                     *slot = index;

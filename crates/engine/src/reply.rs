@@ -95,12 +95,18 @@ pub struct JobView {
     /// When a scheduled job is due.
     pub due: Option<f64>,
     pub attempt: u32,
+    /// The process that runs it, where its worker said.
+    pub pid: Option<Name>,
+    /// Its data is a text of a client that need not be JSON.
+    pub opaque: bool,
     pub data: Text,
     pub result: Option<Text>,
     pub tags: Vec<Name>,
     pub history: Vec<Entry>,
     pub failure: Option<Failure>,
     pub spawned_from: Option<Name>,
+    /// What it said of itself while it ran.
+    pub report: Option<Box<crate::Reported>>,
     pub dependents: Vec<Name>,
     pub dependencies: Vec<Name>,
     /// The queue's own included, last; empty once complete.
@@ -110,6 +116,11 @@ pub struct JobView {
 }
 
 impl JobView {
+    /// Whether its lock never ends.
+    pub fn is_endless(&self) -> bool {
+        self.expires >= crate::task::LOCK_ENDLESS
+    }
+
     fn bodies(&self, each: &mut dyn FnMut(BodyId)) {
         let mut text = |text: &Text| {
             if let Some(id) = text.body() {
@@ -119,6 +130,9 @@ impl JobView {
         text(&self.data);
         self.result.iter().for_each(&mut text);
         self.failure.iter().for_each(|failure| text(&failure.message));
+        if let Some(report) = &self.report {
+            report.output.iter().chain(&report.checkpoint).for_each(&mut text);
+        }
         for entry in &self.history {
             if let crate::What::Log(log) = &entry.what {
                 log.1.iter().for_each(&mut text);
@@ -141,6 +155,46 @@ pub struct QueueCounts {
     pub paused: bool,
 }
 
+/// How a worker is doing, by its last sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Heard of lately.
+    Alive,
+    /// Heard of lately, and takes no more jobs.
+    Draining,
+    /// Not heard of for [`Life::ALIVE_SECONDS`].
+    Silent,
+    /// Not heard of for [`Life::SILENT_SECONDS`].
+    Gone,
+}
+
+impl Life {
+    /// Who was heard of this recently is alive.
+    pub const ALIVE_SECONDS: f64 = 30.0;
+    /// Who was not heard of for longer is gone.
+    pub const SILENT_SECONDS: f64 = 300.0;
+
+    /// How a worker is doing.
+    pub fn of(seen_at: f64, drain: bool, now: f64) -> Self {
+        match now - seen_at {
+            age if age > Self::SILENT_SECONDS => Life::Gone,
+            age if age > Self::ALIVE_SECONDS => Life::Silent,
+            _ if drain => Life::Draining,
+            _ => Life::Alive,
+        }
+    }
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Life::Alive => "alive",
+            Life::Draining => "draining",
+            Life::Silent => "silent",
+            Life::Gone => "gone",
+        }
+    }
+}
+
 /// A worker's counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerCounts {
@@ -148,6 +202,10 @@ pub struct WorkerCounts {
     pub jobs: usize,
     pub stalled: usize,
     pub seen_at: f64,
+    /// What it says of itself: JSON.
+    pub facts: Option<Name>,
+    /// How it is doing.
+    pub life: Life,
 }
 
 /// A day's statistics of a queue.

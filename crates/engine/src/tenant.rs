@@ -18,6 +18,7 @@ use crate::record::Key;
 use crate::score::{Index, Score};
 use crate::stats::{DayStats, day_of};
 use crate::tag::Tag;
+use crate::task::Finished;
 use crate::throttle::{self, Throttle};
 use crate::worker::Worker;
 use crate::{Event, JobView, Kind, Name, Notice, Recur, Rules, Text, TrackedEvent};
@@ -154,6 +155,11 @@ pub(crate) struct Indexes {
     /// Jids by sequence number: the newest last.
     pub(crate) groups: BTreeMap<Name, BTreeMap<u64, Name>>,
     pub(crate) completed: Index,
+    /// Jobs in no list; the score is since when.
+    pub(crate) drafts: Index,
+    /// The lists of finished tasks, a queue each.
+    pub(crate) finished: BTreeMap<Name, Finished>,
+    pub(crate) finished_seq: u64,
     pub(crate) tracked: HashMap<Name, f64>,
     pub(crate) config: Config,
     pub(crate) stats: BTreeMap<(Score, Name), DayStats>,
@@ -208,6 +214,9 @@ impl Indexes {
             Place::Completed => {
                 self.completed.remove(&entry);
             }
+            Place::Draft => {
+                self.drafts.remove(&entry);
+            }
             Place::Failed => self.leave_group(job),
             place => {
                 let queue = self.queue(&job.queue.clone());
@@ -222,6 +231,9 @@ impl Indexes {
             && let Some(throttle) = self.throttles.get_mut(&id)
         {
             throttle.pending.remove(&(Score::new(at), job.jid.clone()));
+        }
+        if job.task().is_some() {
+            self.task_leaves(job);
         }
         self.mark(job);
     }
@@ -242,7 +254,10 @@ impl Indexes {
         job.score = Score::new(score).get();
         self.mark(job);
         self.index_job(job);
-        if !matches!(place, Place::Completed | Place::Failed) {
+        if job.task().is_some() {
+            self.task_enters(job);
+        }
+        if !matches!(place, Place::Completed | Place::Failed | Place::Draft) {
             cx.round.touch_queue(&job.queue);
         }
     }
@@ -253,6 +268,9 @@ impl Indexes {
         match job.place {
             Place::Completed => {
                 self.completed.insert(entry);
+            }
+            Place::Draft => {
+                self.drafts.insert(entry);
             }
             Place::Failed => {
                 let Some(failure) = job.failure() else { return };
@@ -495,6 +513,8 @@ impl Indexes {
             remaining: job.remaining,
             expires: job.expires,
             due: (job.place == Place::Scheduled).then_some(job.score),
+            pid: job.task().and_then(crate::task::Task::pid),
+            opaque: job.task().is_some(),
             attempt: job.attempt,
             data: job.data.clone(),
             result: more.and_then(|more| more.result.clone()),
@@ -502,6 +522,7 @@ impl Indexes {
             history: job.history.to_vec(),
             failure: job.failure().cloned(),
             spawned_from: more.and_then(|more| more.spawned_from.clone()),
+            report: more.and_then(|more| more.report.clone()),
             dependents: more.map_or_else(Vec::new, |more| list(&more.dependents)),
             dependencies: more.map_or_else(Vec::new, |more| list(&more.dependencies)),
             throttles,
@@ -617,6 +638,7 @@ impl Tenant {
         self.indexes.leave(cx, &mut job);
         self.indexes.release_locks(&mut job);
         self.indexes.unindex_tags(cx, &job);
+        self.indexes.forget_started(&mut job);
         job.bodies().for_each(|id| cx.round.drop_body(id));
         self.indexes.dirty_jobs.push(jid.clone());
     }
@@ -627,8 +649,12 @@ impl Tenant {
             return;
         }
         let Some(record) = self.indexes.queues.get(queue) else { return };
-        for (_, jid) in crate::score::up_to(&record.scheduled, 0.0, cx.now, count) {
-            if let Some(job) = self.jobs.get_mut(&jid) {
+        let looked_at = if cx.rules.tasks_stay_scheduled { usize::MAX } else { count };
+        let mut left = count;
+        for (_, jid) in crate::score::up_to(&record.scheduled, 0.0, cx.now, looked_at) {
+            let Some(job) = self.jobs.get_mut(&jid) else { continue };
+            if left > 0 && !(cx.rules.tasks_stay_scheduled && job.task().is_some()) {
+                left -= 1;
                 self.indexes.leave(cx, job);
                 job.state = State::Waiting;
                 self.indexes.enter_work(cx, job, cx.now);

@@ -24,7 +24,7 @@ impl BodyId {
 }
 
 /// A text of a user: job data, a result, a failure's message, a log line's data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Text {
     /// In memory.
     Short(Name),

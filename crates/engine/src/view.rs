@@ -8,6 +8,7 @@ use crate::keyspace::Value;
 use crate::score::{Index, Score};
 use crate::stats::Series;
 use crate::tenant::{Cx, Tenant};
+use crate::view_task::is_task_list;
 use crate::{BodyId, Entry, Failure, Name, QUEUE_THROTTLE_PREFIX, Refusal, Reply, Text};
 
 /// A question about keys.
@@ -86,7 +87,7 @@ pub struct ScoreRange {
 }
 
 impl ScoreRange {
-    fn holds(&self, score: f64) -> bool {
+    pub(crate) fn holds(&self, score: f64) -> bool {
         let above = if self.min.exclusive { score > self.min.value } else { score >= self.min.value };
         let below = if self.max.exclusive { score < self.max.value } else { score <= self.max.value };
         above && below
@@ -140,7 +141,7 @@ impl KeyView {
 }
 
 /// What stands behind a key.
-enum Collection<'a> {
+pub(crate) enum Collection<'a> {
     String,
     Hash(Vec<(Name, ViewValue)>),
     List(Vec<ViewValue>),
@@ -149,7 +150,7 @@ enum Collection<'a> {
 }
 
 impl Collection<'_> {
-    fn kind(&self) -> KeyType {
+    pub(crate) fn kind(&self) -> KeyType {
         match self {
             Collection::String => KeyType::String,
             Collection::Hash(_) => KeyType::Hash,
@@ -173,11 +174,12 @@ impl Collection<'_> {
 impl Tenant {
     pub(crate) fn key(&self, cx: &Cx<'_>, query: &KeyQuery) -> Result<Reply, Refusal> {
         let view = match query {
-            KeyQuery::Type { key } => {
-                KeyView::Type(self.collection(cx, key).map_or(KeyType::None, |found| found.kind()))
-            }
+            KeyQuery::Type { key } => KeyView::Type(self.kind_of(cx, key).unwrap_or(KeyType::None)),
             KeyQuery::Exist { keys } => {
-                KeyView::Count(keys.iter().filter(|key| self.collection(cx, key).is_some()).count())
+                KeyView::Count(keys.iter().filter(|key| self.kind_of(cx, key).is_some()).count())
+            }
+            KeyQuery::Length { key, kind: KeyType::List } if is_task_list(key) => {
+                KeyView::Count(self.list_len(key))
             }
             KeyQuery::Length { key, kind } => {
                 KeyView::Count(self.of(cx, key, *kind)?.map_or(0, |found| found.len()))
@@ -224,6 +226,9 @@ impl Tenant {
     }
 
     fn version(&self, cx: &Cx<'_>, key: &Name) -> u64 {
+        if let Some(version) = self.task_version(key) {
+            return version;
+        }
         if let Some(slot) = self.indexes.keyspace.slot(key.bytes(), cx.clock) {
             return slot.version;
         }
@@ -261,6 +266,11 @@ impl Tenant {
         start: i64,
         stop: i64,
     ) -> Result<Vec<Option<ViewValue>>, Refusal> {
+        if is_task_list(key) {
+            let (skip, take) = crate::RankWindow::Ranks { start, stop }.resolve(self.list_len(key));
+            let part = self.list_part(key, skip, take).into_iter();
+            return Ok(part.map(|id| Some(ViewValue::Name(id))).collect());
+        }
         let Some(Collection::List(values)) = self.of(cx, key, KeyType::List)? else { return Ok(Vec::new()) };
         let (skip, take) = crate::RankWindow::Ranks { start, stop }.resolve(values.len());
         Ok(values.into_iter().skip(skip).take(take).map(Some).collect())
@@ -304,7 +314,9 @@ impl Tenant {
 
     fn score_of(&self, cx: &Cx<'_>, key: &Name, member: &Name) -> Result<Option<f64>, Refusal> {
         // The indexes of a queue can be long; the job itself knows its score.
-        if let Some((queue, place)) = queue_index(key.bytes()) {
+        let scheduled =
+            key.bytes().strip_prefix(b"blueque_scheduled_tasks_").map(|queue| (queue, Place::Scheduled));
+        if let Some((queue, place)) = queue_index(key.bytes()).or(scheduled) {
             let job = self.jobs.get(member).filter(|job| job.place == place && job.queue.bytes() == queue);
             return Ok(job.map(|job| job.score));
         }
@@ -328,16 +340,21 @@ impl Tenant {
         self.collection(cx, key).is_some()
     }
 
-    fn collection<'a>(&'a self, cx: &Cx<'_>, key: &Name) -> Option<Collection<'a>> {
+    pub(crate) fn collection<'a>(&'a self, cx: &Cx<'_>, key: &Name) -> Option<Collection<'a>> {
         let scratch = self.indexes.keyspace.value(key.bytes(), cx.clock).map(|value| match value {
             Value::String(_) => Collection::String,
             Value::List(list) => Collection::List(list.iter().cloned().map(ViewValue::Name).collect()),
             Value::Hash(pairs) => {
                 Collection::Hash(pairs.iter().map(|(k, v)| (k.clone(), ViewValue::Name(v.clone()))).collect())
             }
+            Value::Set(members) => Collection::Set(members.iter().cloned().collect()),
+            Value::Scored(scores) => Collection::Zset(Cow::Owned(
+                scores.iter().map(|(name, score)| (Score::new(*score), name.clone())).collect(),
+            )),
         });
         let found = match key.bytes().strip_prefix(b"ql:") {
             Some(rest) => scratch.or_else(|| self.virtual_key(cx, rest)),
+            None if crate::is_task_key(key.bytes()) => self.task_collection(key).or(scratch),
             None => scratch,
         };
         found.filter(|found| found.len() > 0)
@@ -541,7 +558,8 @@ impl Tenant {
                 usize::from(!more.dependents.is_empty()) + usize::from(!more.dependencies.is_empty())
             })
         };
-        let jobs: usize = self.jobs.values().map(|job| 2 + links(job)).sum();
+        let hash = |job: &Job| usize::from(job.task().is_some_and(|task| !task.fields.is_empty()));
+        let jobs: usize = self.jobs.values().map(|job| 2 + links(job) + hash(job)).sum();
         jobs + self.few_keys(cx).len()
     }
 
@@ -557,6 +575,9 @@ impl Tenant {
                 }
                 if !more.dependencies.is_empty() {
                     key(b"-dependencies");
+                }
+                if more.task.as_deref().is_some_and(|task| !task.fields.is_empty()) {
+                    keys.push(Name::new(&[b"blueque_task_", jid.bytes()].concat()));
                 }
             }
         }
@@ -597,6 +618,7 @@ impl Tenant {
             }
         }
         keys.extend(indexes.keyspace.slots.keys().cloned());
+        keys.extend(self.task_keys());
         keys.sort_unstable();
         keys.dedup();
         keys.retain(|key| self.collection(cx, key).is_some());

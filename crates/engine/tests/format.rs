@@ -49,6 +49,7 @@ fn engine() -> Engine {
         round_robin: false,
         count: 1,
         lock: Lock::Option,
+        klasses: Vec::new(),
     };
     let fail = Fail {
         jid: "a".into(),

@@ -68,6 +68,7 @@ fn pop(worker: &str) -> Command {
         round_robin: false,
         count: 1,
         lock: Lock::Seconds(60.0),
+        klasses: Vec::new(),
     })
 }
 

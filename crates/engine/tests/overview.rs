@@ -36,7 +36,14 @@ fn put(jid: &str, queue: &str, priority: f64, delay: f64) -> Command {
 
 fn pop(queue: &str, count: usize) -> Command {
     let queues = vec![queue.into()];
-    Command::Pop(Pop { worker: "w".into(), queues, round_robin: false, count, lock: Lock::Seconds(60.0) })
+    Command::Pop(Pop {
+        klasses: Vec::new(),
+        worker: "w".into(),
+        queues,
+        round_robin: false,
+        count,
+        lock: Lock::Seconds(60.0),
+    })
 }
 
 fn overview(engine: &mut Engine, now: f64, queues_max: usize) -> Overview {

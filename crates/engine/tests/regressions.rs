@@ -45,7 +45,7 @@ fn put_throttled(jid: &str, queue: &str, throttles: &[&str]) -> Command {
 
 fn pop_for(worker: &str, queue: &str, seconds: f64) -> Command {
     let (worker, queues, lock) = (worker.into(), vec![queue.into()], Lock::Seconds(seconds));
-    Command::Pop(Pop { worker, queues, round_robin: false, count: 10, lock })
+    Command::Pop(Pop { worker, queues, round_robin: false, count: 10, lock, klasses: Vec::new() })
 }
 
 fn limit(id: &str, maximum: f64) -> Command {
@@ -240,7 +240,14 @@ fn a_pop_or_peek_makes_a_bounded_number_of_children() {
     assert_eq!(engine.jobs(), CHILDREN_MAX);
     let pop = || {
         let (worker, queues) = ("w".into(), names(&["q"]));
-        Command::Pop(Pop { worker, queues, round_robin: false, count, lock: Lock::Option })
+        Command::Pop(Pop {
+            worker,
+            queues,
+            round_robin: false,
+            count,
+            lock: Lock::Option,
+            klasses: Vec::new(),
+        })
     };
     assert_eq!(jids(ok(&mut engine, 2e9, pop())).len(), 2 * CHILDREN_MAX);
     assert_eq!(engine.audit(), []);

@@ -43,6 +43,7 @@ fn engine() -> Engine {
             round_robin: false,
             count: 12,
             lock: Lock::Seconds(if at == 0 { 1.0 } else { 1e6 }),
+            klasses: Vec::new(),
         };
         let Reply::Jobs(jobs) = ask(&mut engine, 300.0, Command::Pop(pop)) else { panic!("no jobs") };
         for (n, job) in jobs.into_iter().enumerate().filter(|_| at > 0) {

@@ -117,6 +117,9 @@ pub(crate) struct Raw {
     /// Store data given to heartbeat and fail as the Lua scripts would re-encode it
     #[arg(long, env = "HAUL_LUA_DATA", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) lua_data: Option<bool>,
+    /// Refuse the calls of Blueque's first description that Redis refuses too: LREM without a count, lists for sets
+    #[arg(long, env = "HAUL_BLUEQUE_STRICT", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) blueque_strict: Option<bool>,
     /// Most queues that /metrics shows by name; the rest is summed [default: 200]
     #[arg(long, env = "HAUL_METRICS_QUEUES_MAX", value_name = "N")]
     pub(crate) metrics_queues_max: Option<usize>,
@@ -188,6 +191,7 @@ pub(crate) struct Config {
     pub(crate) log_bytes_max: Option<u64>,
     pub(crate) error_format: ErrorFormat,
     pub(crate) lua_data: bool,
+    pub(crate) blueque_strict: bool,
     pub(crate) metrics_queues_max: usize,
     pub(crate) otlp: Option<Endpoint>,
     pub(crate) log_filter: String,
@@ -405,6 +409,7 @@ impl Raw {
             log_bytes_max,
             error_format: self.error_format.or(file.error_format).unwrap_or_default(),
             lua_data: self.lua_data.or(file.lua_data).unwrap_or(false),
+            blueque_strict: self.blueque_strict.or(file.blueque_strict).unwrap_or(false),
             metrics_queues_max: in_range(
                 "metrics-queues-max",
                 self.metrics_queues_max.or(file.metrics_queues_max).unwrap_or(METRICS_QUEUES_MAX),

@@ -1,8 +1,8 @@
 //! Haul: a durable job queue that speaks the Redis protocol.
 //!
 //! A map: `dialect` translates, `shard` decides and commits, `resp` and `http` talk to clients over what `net` lets in,
-//! `auth` says who may do what, `cli` to people, `bench` loads a
-//! server and measures it, `serverless` runs stored handlers. `config` is the one table of settings, `clock` the only reader of time and entropy.
+//! `auth` says who may do what, `cli` talks to people, `runner` runs jobs, `serverless` runs stored handlers, `bench` loads
+//! a server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
 
 mod auth;
 mod bench;
@@ -18,6 +18,7 @@ mod http;
 mod net;
 mod outlets;
 mod resp;
+mod runner;
 #[cfg(test)]
 mod script_tests;
 mod serve;

@@ -452,7 +452,7 @@ fn queues_and_workers_are_managed() {
     assert_eq!(shell.json("unpause other"), json!({"unpaused": ["other"]}));
     shell.run("pop mail --worker w2").exits(0);
 
-    shell.run("workers").says(&["WORKER", "w1            1        0"]);
+    shell.run("workers").says(&["WORKER", "w1      alive        1        0"]);
     assert_eq!(shell.json("workers").as_array().unwrap().len(), 2);
     shell.run("workers w1").says(&["a", "running"]);
     shell.run("workers nobody").says(&["nobody holds no job"]);

@@ -16,13 +16,23 @@ pub struct Pop {
     wait: Option<Duration>,
     lock: Option<Duration>,
     round_robin: bool,
+    klasses: Vec<String>,
 }
 
 impl Pop {
     /// One job for a worker, from the first of these queues that has any.
     pub fn new(worker: impl Into<String>, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let queues = queues.into_iter().map(Into::into).collect();
-        Self { worker: worker.into(), queues, count: None, wait: None, lock: None, round_robin: false }
+        let klasses = Vec::new();
+        Self {
+            worker: worker.into(),
+            queues,
+            count: None,
+            wait: None,
+            lock: None,
+            round_robin: false,
+            klasses,
+        }
     }
 
     /// Up to this many.
@@ -53,6 +63,13 @@ impl Pop {
         self
     }
 
+    /// Only jobs of this klass; said several times, of any of them.
+    #[must_use]
+    pub fn klass(mut self, klass: impl Into<String>) -> Self {
+        self.klasses.push(klass.into());
+        self
+    }
+
     fn command(&self) -> Command {
         CommandBuilder::new("HAUL.POP")
             .arg(&self.worker)
@@ -60,6 +77,7 @@ impl Pop {
             .duration("WAIT", self.wait)
             .duration("LOCK", self.lock)
             .flag("ROUNDROBIN", self.round_robin)
+            .each("KLASS", &self.klasses)
             .arg("QUEUES")
             .args(&self.queues)
             .finish(Repeat::Unsafe)
@@ -279,7 +297,97 @@ impl Retry {
 }
 
 /// Working.
+/// Tells what a running job says of itself. What is not given stays as it was.
+#[derive(Debug, Clone)]
+pub struct Report {
+    held: Held,
+    percent: Option<f64>,
+    message: Option<String>,
+    output: Option<(Vec<u8>, u64)>,
+    checkpoint: Option<Json>,
+}
+
+about_held_job!(Report { percent: None, message: None, output: None, checkpoint: None }, ());
+
+impl Report {
+    /// How far it is, from 0 to 100.
+    #[must_use]
+    pub fn percent(mut self, percent: f64) -> Self {
+        self.percent = Some(percent.clamp(0.0, 100.0));
+        self
+    }
+
+    /// What it is doing.
+    #[must_use]
+    pub fn message(mut self, message: impl Into<String>) -> Self {
+        self.message = Some(message.into());
+        self
+    }
+
+    /// The last part of its output, and how long the output was in all.
+    #[must_use]
+    pub fn output(mut self, last_part: impl Into<Vec<u8>>, bytes: u64) -> Self {
+        self.output = Some((last_part.into(), bytes));
+        self
+    }
+
+    /// What the next attempt is to begin with.
+    #[must_use]
+    pub fn checkpoint(mut self, checkpoint: Json) -> Self {
+        self.checkpoint = Some(checkpoint);
+        self
+    }
+
+    fn command(&self) -> Command {
+        self.held
+            .command("HAUL.REPORT")
+            .number("PERCENT", self.percent)
+            .option("MESSAGE", self.message.as_ref())
+            .option("OUTPUT", self.output.as_ref().map(|(part, _)| part))
+            .number("OUTPUTBYTES", self.output.as_ref().map(|(_, bytes)| bytes))
+            .option("CHECKPOINT", self.checkpoint.as_ref().map(Json::text))
+            .number("ATTEMPT", self.held.attempt)
+            .finish(Repeat::Safe)
+    }
+}
+
 impl Client {
+    /// Tells what a running job says of itself.
+    ///
+    /// # Errors
+    /// The job is not held by this worker (any more), or there is no answer.
+    pub async fn report(&self, report: &Report) -> Result<(), Error> {
+        reply::unit(self.request(report.command()).await?)
+    }
+
+    /// A sign of life of a worker with what it says of itself, a JSON object. `is_new`: it has just started, so nobody
+    /// has asked this one to drain. `draining`: it takes no more jobs of its own accord. Answers whether it is to take no
+    /// more jobs.
+    ///
+    /// # Errors
+    /// The server refused, or there is no answer.
+    pub async fn register(
+        &self,
+        worker: &str,
+        facts: &Json,
+        is_new: bool,
+        draining: bool,
+    ) -> Result<bool, Error> {
+        let command = CommandBuilder::new("HAUL.WORKER").arg("REGISTER").arg(worker).arg(facts.text());
+        let command = command.flag("NEW", is_new).flag("DRAINING", draining).finish(Repeat::Safe);
+        reply::int(self.request(command).await?).map(|drain| drain == 1)
+    }
+
+    /// Asks a worker to take no more jobs, or takes that back. Answers whether there is such a worker.
+    ///
+    /// # Errors
+    /// The server refused, or there is no answer.
+    pub async fn drain(&self, worker: &str, drain: bool) -> Result<bool, Error> {
+        let word = if drain { "DRAIN" } else { "UNDRAIN" };
+        let command = CommandBuilder::new("HAUL.WORKER").arg(word).arg(worker).finish(Repeat::Safe);
+        reply::int(self.request(command).await?).map(|known| known == 1)
+    }
+
     /// Takes jobs; none came if the list is empty. A pop whose answer is lost leaves its jobs locked until their locks run
     /// out, so it is not repeated.
     ///
@@ -382,6 +490,15 @@ mod tests {
         let second = Duration::from_secs(1);
         let pop = Pop::new("w", ["a", "b"]).count(3).wait(second / 2).lock(second * 60).round_robin();
         assert_eq!(words(&pop.command()), "HAUL.POP w COUNT 3 WAIT 0.5 LOCK 60 ROUNDROBIN QUEUES a b");
+        assert_eq!(
+            words(&Pop::new("w", ["a"]).klass("k").klass("l").command()),
+            "HAUL.POP w KLASS k KLASS l QUEUES a"
+        );
+        let report = Report::new("w", "j").percent(40.0).message("m").output("o", 7).attempt(2);
+        assert_eq!(
+            words(&report.command()),
+            "HAUL.REPORT w j PERCENT 40 MESSAGE m OUTPUT o OUTPUTBYTES 7 ATTEMPT 2"
+        );
         let heartbeat = Heartbeat::new("w", "j").lock(second).data(&1).attempt(2);
         assert_eq!(words(&heartbeat.command().unwrap()), "HAUL.HEARTBEAT w j LOCK 1 DATA 1 ATTEMPT 2");
         let complete =

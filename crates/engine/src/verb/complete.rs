@@ -1,6 +1,7 @@
 //! Complete: a job is finished, or moves on to the next queue.
 
 use super::pop::clear_failure;
+use super::report::clear_checkpoint;
 use super::{Answer, Claim, held};
 use crate::job::{Job, Place, State, What};
 use crate::tenant::{Cx, Tenant};
@@ -32,6 +33,7 @@ impl Tenant {
         job.expires = 0.0;
         job.worker = self.indexes.names.shared(b"");
         clear_failure(cx, job);
+        clear_checkpoint(cx, job);
         self.indexes.emit_tracked(cx, TrackedEvent::Completed, &jid);
         let waiters = match self.jobs.get(&jid) {
             Some(job) => self.throttles_of(job),

@@ -4,8 +4,11 @@ use crate::job::Flag;
 use crate::record::Key;
 use crate::score::{Index, Score, count_between};
 use crate::stats::day_of;
+use crate::task::LOCK_ENDLESS;
 use crate::tenant::{Cx, Tenant};
-use crate::{JobList, Jobs, Kind, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts};
+use crate::{
+    JobList, Jobs, Kind, Life, Name, QueueCounts, RankWindow, Reply, StatsView, Totals, WorkerCounts,
+};
 
 /// Lock ends later than this many seconds from now are not counted among a worker's jobs.
 const WORKER_JOBS_HORIZON: f64 = 8_640_000.0;
@@ -79,7 +82,9 @@ impl Tenant {
         }
         let oldest = cx.now - self.indexes.config.max_worker_age();
         let old =
-            self.indexes.workers.iter().filter(|(_, worker)| worker.seen_at.is_some_and(|at| at <= oldest));
+            self.indexes.workers.iter().filter(|(_, worker)| {
+                worker.seen_at.is_some_and(|at| at <= oldest) && !worker.holds_endless()
+            });
         let old: Vec<Name> = old.map(|(name, _)| name.clone()).collect();
         for name in old {
             let Some(worker) = self.indexes.workers.remove(&name) else { continue };
@@ -98,9 +103,12 @@ impl Tenant {
         let listed = self.indexes.workers.iter().filter_map(|(name, worker)| {
             Some(WorkerCounts {
                 name: name.clone(),
-                jobs: count_between(&worker.jobs, cx.now, cx.now + WORKER_JOBS_HORIZON),
+                jobs: count_between(&worker.jobs, cx.now, cx.now + WORKER_JOBS_HORIZON)
+                    + count_between(&worker.jobs, LOCK_ENDLESS, f64::INFINITY),
                 stalled: count_between(&worker.jobs, 0.0, cx.now),
                 seen_at: worker.seen_at?,
+                facts: worker.facts.clone(),
+                life: Life::of(worker.seen_at?, worker.drain, cx.now),
             })
         });
         let mut listed: Vec<WorkerCounts> = listed.collect();
@@ -113,20 +121,21 @@ impl Tenant {
         self.forget_old_workers(cx);
         let blank = Index::new();
         let jobs = self.indexes.workers.get(worker).map_or(&blank, |worker| &worker.jobs);
-        let between = |min: f64, max: f64| {
-            let inside = jobs.iter().rev().filter(|(score, _)| (min..=max).contains(&score.get()));
+        let horizon = cx.now + WORKER_JOBS_HORIZON;
+        let those = |wanted: &dyn Fn(f64) -> bool| {
+            let inside = jobs.iter().rev().filter(|(score, _)| wanted(score.get()));
             inside.map(|(_, jid)| jid.clone()).collect()
         };
         Reply::WorkerJobs {
-            jobs: between(cx.now, cx.now + WORKER_JOBS_HORIZON),
-            stalled: between(0.0, cx.now),
+            jobs: those(&|end| (cx.now..=horizon).contains(&end) || end >= LOCK_ENDLESS),
+            stalled: those(&|end| (0.0..=cx.now).contains(&end)),
         }
     }
 
     pub(super) fn deregister(&mut self, workers: Vec<Name>) -> Reply {
         for name in workers {
             if let Some(worker) = self.indexes.workers.get_mut(&name) {
-                worker.seen_at = None;
+                (worker.seen_at, worker.facts, worker.drain) = (None, None, false);
                 if worker.jobs.is_empty() {
                     self.indexes.workers.remove(&name);
                 }

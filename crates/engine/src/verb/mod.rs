@@ -11,13 +11,18 @@ mod overview;
 mod pop;
 mod put;
 mod recur;
+mod report;
 mod retry;
 mod search;
 mod tag;
+mod task;
+mod task_lists;
 mod throttle;
 mod timeout;
 mod track;
 mod unfail;
+
+pub use pop::KLASS_WALK_MAX;
 
 use crate::job::{Job, State};
 use crate::jobs::Jobs;
@@ -46,6 +51,7 @@ impl Tenant {
             Command::Fail(fail) => self.fail(cx, *fail),
             Command::Heartbeat(beat) => self.heartbeat(cx, beat).map(Reply::Number),
             Command::HeartbeatMany { worker, jids } => Ok(self.heartbeat_many(cx, &worker, jids)),
+            Command::Report(report) => self.report(cx, *report),
             Command::Retry(retry) => self.retry(cx, *retry),
             Command::Depends { jid, on, jids, all } => self.depends(cx, &jid, on, &jids, all),
             Command::Priority { jid, priority } => self.priority(cx, &jid, priority),
@@ -91,6 +97,7 @@ impl Tenant {
             Command::ThrottleRelease { id, jids } => Ok(self.throttle_release(cx, &id, &jids)),
             Command::Key(query) => self.key(cx, &query),
             Command::Keyspace(command) => self.keyspace(cx, command),
+            Command::Task(command) => self.task(cx, command),
             Command::Versions { keys } => Ok(Reply::Versions(self.versions(cx, &keys))),
             other => Ok(self.apply_lists(cx, other)),
         }
@@ -106,6 +113,10 @@ impl Tenant {
             Command::Stats { queue, date } => self.stats(&queue, date),
             Command::Workers => self.workers(cx),
             Command::WorkerJobs { worker } => self.worker_jobs(cx, &worker),
+            Command::Register { worker, facts, is_new, draining } => {
+                self.register_worker(cx, &worker, facts, (is_new, draining))
+            }
+            Command::Drain { worker, drain } => self.drain(&worker, drain),
             Command::Deregister { workers } => self.deregister(workers),
             Command::Forget { queues } => self.forget(queues),
             Command::Jobs(jobs) => Reply::Names(self.list(cx, &jobs)),

@@ -42,7 +42,7 @@ impl Tenant {
         }
     }
 
-    fn pop_queue(&mut self, cx: &mut Cx<'_>, pop: &Pop, name: &Name, count: usize) -> Vec<Name> {
+    pub(super) fn pop_queue(&mut self, cx: &mut Cx<'_>, pop: &Pop, name: &Name, count: usize) -> Vec<Name> {
         if self.indexes.queues.get(name).is_some_and(|queue| queue.paused) {
             return Vec::new();
         }
@@ -56,7 +56,7 @@ impl Tenant {
             Lock::Seconds(seconds) => cx.now + seconds,
             Lock::Until(moment) => moment,
         };
-        let mut popped = self.expire_locks(cx, name, count);
+        let mut popped = self.expire_locks(cx, pop, name, count);
         for jid in &popped {
             self.hand_out(cx, jid, &pop.worker, expires);
         }
@@ -68,7 +68,7 @@ impl Tenant {
         let missing = count - popped.len();
         self.spawn_recurring(cx, name, missing);
         self.move_due(cx, name, missing);
-        self.take_work(cx, name, count, &mut popped, &pop.worker, expires);
+        self.take_work(cx, pop, name, count, &mut popped, expires);
         popped
     }
 
@@ -84,18 +84,18 @@ impl Tenant {
     fn take_work(
         &mut self,
         cx: &mut Cx<'_>,
+        pop: &Pop,
         name: &Name,
         count: usize,
         popped: &mut Vec<Name>,
-        worker: &Name,
         expires: f64,
     ) {
         let mut rounds =
             if cx.rules.pop_rounds_option { self.indexes.config.max_pop_retry(name) } else { f64::INFINITY };
         while popped.len() < count && rounds > 0.0 {
             let Some(queue) = self.indexes.queues.get(name) else { return };
-            let next = queue.work.iter().rev().take(count - popped.len());
-            let next: Vec<Name> = next.map(|(_, jid)| jid.clone()).collect();
+            let next = queue.work.iter().rev().map(|(_, jid)| jid);
+            let next = self.wanted(pop, next, count - popped.len());
             if next.is_empty() {
                 return;
             }
@@ -110,13 +110,22 @@ impl Tenant {
                     }
                     None => {
                         self.indexes.acquire(job);
-                        self.hand_out(cx, &jid, worker, expires);
+                        self.hand_out(cx, &jid, &pop.worker, expires);
                         popped.push(jid);
                     }
                 }
             }
             rounds -= 1.0;
         }
+    }
+
+    /// The first `count` of the klasses asked for, among as many as may be looked at.
+    fn wanted<'a>(&self, pop: &Pop, jids: impl Iterator<Item = &'a Name>, count: usize) -> Vec<Name> {
+        if pop.klasses.is_empty() {
+            return jids.take(count).cloned().collect();
+        }
+        let is_wanted = |jid: &&Name| self.jobs.get(*jid).is_some_and(|job| pop.klasses.contains(&job.klass));
+        jids.take(KLASS_WALK_MAX).filter(is_wanted).take(count).cloned().collect()
     }
 
     /// Locks a job for a worker. It comes from work and is in no index, or its lock passes from another worker.
@@ -143,15 +152,17 @@ impl Tenant {
 
     /// Locks that ran out: their workers are warned, or lose the job. The jobs to hand over, still in the lock index:
     /// they keep their throttles.
-    fn expire_locks(&mut self, cx: &mut Cx<'_>, name: &Name, count: usize) -> Vec<Name> {
+    fn expire_locks(&mut self, cx: &mut Cx<'_>, pop: &Pop, name: &Name, count: usize) -> Vec<Name> {
         let Some(queue) = self.indexes.queues.get(name) else { return Vec::new() };
-        let expired = up_to(&queue.locks, f64::NEG_INFINITY, cx.now, count);
+        let most = if pop.klasses.is_empty() { count } else { KLASS_WALK_MAX };
+        let expired = up_to(&queue.locks, f64::NEG_INFINITY, cx.now, most);
+        let expired = self.wanted(pop, expired.iter().map(|(_, jid)| jid), count);
         let grace = match cx.rules.grace {
             Grace::Option => self.indexes.config.grace_period(),
             Grace::None => 0.0,
         };
         let mut handed_over = Vec::new();
-        for (_, jid) in expired {
+        for jid in expired {
             let Some(job) = self.jobs.get_mut(&jid) else { continue };
             self.indexes.unhold(job);
             let warned = job.flags.has(Flag::Warned);
@@ -299,6 +310,9 @@ impl Tenant {
     }
 }
 
+/// Jobs of a queue that a pop by klass looks at, at most, in the order of work: who wants one klass of a long mixed queue
+/// is better served by a queue of its own.
+pub const KLASS_WALK_MAX: usize = 1000;
 /// Children made by one pop or peek at most: a definition can be due without number, and the caller asks for what it
 /// likes. The next pop makes the next ones.
 const SPAWN_COUNT_MAX: usize = 10_000;

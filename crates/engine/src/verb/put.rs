@@ -27,7 +27,7 @@ impl Tenant {
     }
 
     /// That the put is allowed was checked.
-    fn put(&mut self, cx: &mut Cx<'_>, put: Put) -> Name {
+    pub(super) fn put(&mut self, cx: &mut Cx<'_>, put: Put) -> Name {
         let now = cx.now;
         let jid = put.jid.clone();
         let queue = self.indexes.names.shared(put.queue.bytes());
@@ -90,6 +90,9 @@ impl Tenant {
                 self.jobs.insert(job)
             }
         };
+        if fields.klass.is_some() {
+            super::report::clear_checkpoint(cx, job);
+        }
         Tenant::set_data(cx, job, fields.data);
         let given = match &fields.klass {
             Some(_) => fields.throttles,

@@ -55,7 +55,7 @@ impl Walk<'_> {
         if let Some(group) = &self.search.group {
             return self.group(group);
         }
-        self.queues() && self.groups() && self.completed()
+        self.queues() && self.groups() && self.completed() && self.drafts()
     }
 
     fn from(&self, name: &Name, place: Place) -> Option<(Score, Name)> {
@@ -69,7 +69,7 @@ impl Walk<'_> {
             None => true,
             Some(SearchState::Running) => place == Place::Locks,
             Some(SearchState::Stalled) => matches!(place, Place::Locks | Place::Work),
-            Some(SearchState::Waiting) => place == Place::Work,
+            Some(SearchState::Waiting) => matches!(place, Place::Work | Place::Draft),
             Some(SearchState::Scheduled) => place == Place::Scheduled,
             Some(SearchState::Depends) => place == Place::Depends,
             Some(SearchState::Throttled) => matches!(place, Place::Throttled | Place::Work),
@@ -83,6 +83,7 @@ impl Walk<'_> {
         let rank = |place: Place| match place {
             Place::Failed => 1,
             Place::Completed => 2,
+            Place::Draft => 3,
             _ => 0,
         };
         let inner = |place: Place| QUEUE_PLACES.iter().position(|one| *one == place).unwrap_or(0);
@@ -145,11 +146,19 @@ impl Walk<'_> {
     }
 
     fn completed(&mut self) -> bool {
-        if !self.wants(Place::Completed) || self.search.queue.is_some() {
+        let none = Name::new(b"");
+        if !self.wants(Place::Completed)
+            || self.search.queue.is_some()
+            || self.is_behind(Place::Completed, &none)
+        {
             return true;
         }
-        let none = Name::new(b"");
         self.index(&none, Place::Completed, &self.tenant.indexes.completed, true)
+    }
+
+    fn drafts(&mut self) -> bool {
+        let drafts = &self.tenant.indexes.drafts;
+        !self.wants(Place::Draft) || self.index(&Name::new(b""), Place::Draft, drafts, true)
     }
 
     /// Walks one sorted set from where the last page ended.

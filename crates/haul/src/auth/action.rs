@@ -35,6 +35,10 @@ impl Action {
         match command {
             Command::Cancel { jids } => Action::new("cancel", [("jids", names(jids))]),
             Command::Timeout { jids } => Action::new("release", [("jids", names(jids))]),
+            Command::Drain { worker, drain } => Action::new(
+                if *drain { "drain" } else { "undrain" },
+                [("workers", names(std::slice::from_ref(worker)))],
+            ),
             Command::Deregister { workers } => Action::new("deregister", [("workers", names(workers))]),
             Command::Forget { queues } => Action::new("forget", [("queues", names(queues))]),
             Command::Pause { queues, paused } => {

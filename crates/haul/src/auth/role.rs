@@ -81,6 +81,8 @@ pub(crate) fn needs(command: &Command) -> Role {
         | Command::HeartbeatMany { .. }
         | Command::Retry(_)
         | Command::Timeout { .. }
+        | Command::Report(_)
+        | Command::Register { .. }
         | Command::Deregister { .. }
         | Command::Tag { .. }
         | Command::Untag { .. }
@@ -92,12 +94,15 @@ pub(crate) fn needs(command: &Command) -> Role {
         | Command::RecurTag { .. }
         | Command::RecurUntag { .. } => Role::Work,
         Command::Keyspace(command) => needs_of_key(command),
+        // Blueque's clients are producers and workers at once.
+        Command::Task(_) => Role::Work,
         Command::Depends { .. }
         | Command::Priority { .. }
         | Command::Pause { .. }
         | Command::Cancel { .. }
         | Command::Unfail { .. }
         | Command::Unrecur { .. }
+        | Command::Drain { .. }
         | Command::Forget { .. }
         | Command::ThrottleSet { .. }
         | Command::ThrottleDelete { .. }

@@ -16,6 +16,7 @@ Exit codes:
   2  wrong usage, or a file that cannot be read; nothing was sent
   3  the server cannot be reached, or did not answer
   4  nothing there: no job to pop, no result yet
+`haul run` and `haul wait` exit with the job's own status once it has ended.
 
 With --json every subcommand prints one JSON document on one line (events and put --many:
 one for each); what went wrong goes to standard error as
@@ -31,6 +32,8 @@ pub(super) enum Failure {
     Call(Error),
     /// As `Call`, with better advice than the code alone gives.
     Advised(Error, String),
+    /// A job ended badly: the exit code is its own.
+    Ended { exit: u8, message: String },
     /// Nothing is wrong, and nothing came.
     Nothing(String),
     /// Standard output cannot be written to.
@@ -78,6 +81,7 @@ impl Failure {
         match self {
             Failure::Usage(message) => told(2, "USAGE", message, None),
             Failure::Refused { code, message, next } => told(1, code, message, Some(next)),
+            Failure::Ended { exit, message } => told(exit, "FAILED", message, None),
             Failure::Nothing(message) => told(4, "NOTHING", message, None),
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
             Failure::Output(error) => {
@@ -164,7 +168,7 @@ impl Told {
             return json!({"error": {"code": self.code, "message": self.message, "next": next}}).to_string();
         }
         let code = match self.exit {
-            1 => format!("{} ", self.code),
+            1 if self.code != "FAILED" => format!("{} ", self.code),
             _ => String::new(),
         };
         let next = self.next.as_ref().map_or_else(String::new, |next| format!("\n  {next}"));

@@ -25,6 +25,7 @@ mod put;
 mod queue;
 mod recur;
 mod retry;
+mod running;
 mod serve;
 mod serverless;
 mod session;
@@ -72,6 +73,11 @@ enum ClientVerb {
     Events(events::Events),
     Put(put::Put),
     Recur(recur::Recur),
+    Work(Box<running::Work>),
+    Run(running::Run),
+    Tail(running::Tail),
+    Wait(running::Wait),
+    Drain(running::Drain),
     Pop(work::Pop),
     Heartbeat(work::Heartbeat),
     Complete(work::Complete),
@@ -112,11 +118,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Server", &["serve", "demo", "doctor", "token", "audit", "journal", "ping", "bench", "completions"]),
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
     ("Serverless", &["handler", "invoke"]),
+    ("Running", &["work", "run", "tail", "wait", "drain", "workers"]),
     ("Working", &["pop", "heartbeat", "complete", "fail", "release"]),
-    (
-        "Looking",
-        &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "workers", "events"],
-    ),
+    ("Looking", &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "events"]),
     ("Jobs", &["priority", "log", "depends", "tag", "untag", "tags", "track", "untrack", "tracked"]),
     ("Settings", &["pause", "unpause", "throttle", "config", "forget", "deregister"]),
 ];
@@ -125,6 +129,12 @@ const GROUPS: &[(&str, &[&str])] = &[
 pub fn main() -> ExitCode {
     if let Some(code) = crate::serverless::confine::main() {
         return code;
+    }
+    let args: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    if let Some([word, rest @ ..]) = args.get(1..)
+        && word == "guard"
+    {
+        return crate::runner::guard(rest);
     }
     let matches = command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -218,6 +228,11 @@ impl ClientVerb {
             ClientVerb::Events(verb) => verb.run(session).await,
             ClientVerb::Put(verb) => verb.run(session).await,
             ClientVerb::Recur(verb) => verb.run(session).await,
+            ClientVerb::Work(verb) => verb.run(session).await,
+            ClientVerb::Run(verb) => verb.run(session).await,
+            ClientVerb::Tail(verb) => verb.run(session).await,
+            ClientVerb::Wait(verb) => verb.run(session).await,
+            ClientVerb::Drain(verb) => verb.run(session).await,
             ClientVerb::Pop(verb) => verb.run(session).await,
             ClientVerb::Heartbeat(verb) => verb.run(session).await,
             ClientVerb::Complete(verb) => verb.run(session).await,

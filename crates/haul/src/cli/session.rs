@@ -99,6 +99,8 @@ impl Global {
 pub(super) struct Session {
     pub(super) client: Client,
     pub(super) address: String,
+    /// How the connection was made, for processes that make their own.
+    pub(super) options: Options,
     pub(super) out: Output,
     /// Seconds since 1970, when the subcommand began.
     pub(super) now: f64,
@@ -106,9 +108,10 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) async fn open(global: &Global) -> Result<Self, Failure> {
-        let client = Client::connect(&global.server, global.options()?).await?;
+        let options = global.options()?;
+        let client = Client::connect(&global.server, options.clone()).await?;
         let out = Output { json: global.json };
-        Ok(Session { client, address: global.server.clone(), out, now: clock::now() })
+        Ok(Session { client, address: global.server.clone(), options, out, now: clock::now() })
     }
 
     /// "3m ago".

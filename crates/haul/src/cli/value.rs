@@ -31,6 +31,19 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// `1000`, `64k`, `10m`, `2g`: bytes, in steps of 1024.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (text.get(..at), 10),
+        Some((at, 'm' | 'M')) => (text.get(..at), 20),
+        Some((at, 'g' | 'G')) => (text.get(..at), 30),
+        _ => (Some(text), 0),
+    };
+    let number = digits.and_then(|digits| digits.parse::<u64>().ok());
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "not a size; write it as 1000, 64k, 10m or 2g".to_owned())
+}
+
 /// As `duration`, and longer than nothing.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     match duration(text)? {
@@ -97,6 +110,16 @@ mod tests {
         }
         assert!(duration("36600d").is_ok() && duration("36601d").is_err());
         assert!(interval("0").is_err() && interval("1").is_ok());
+    }
+
+    #[test]
+    fn sizes_are_read_in_every_form() {
+        for (text, wanted) in [("1000", 1000), ("64k", 64 << 10), ("10m", 10 << 20), ("2G", 2 << 30)] {
+            assert_eq!(bytes(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "k", "-1", "1.5m", "99999999999g"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
     }
 
     #[test]

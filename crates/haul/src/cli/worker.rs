@@ -10,7 +10,9 @@ use super::session::Session;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   haul workers
-  haul workers host-1 --json")]
+  haul workers host-1 --json
+
+alive: heard of within 30 s; draining: alive, and takes no more jobs; silent: not heard of for up to 5 min; gone: longer.")]
 pub(super) struct Workers {
     /// Only this worker, with its jobs
     worker: Option<String>,
@@ -27,13 +29,25 @@ impl Workers {
 
 async fn all(session: &Session) -> Done {
     let workers = session.client.workers().await?;
-    let mut table = Table::new(&["WORKER", "RUNNING", "STALLED", "SEEN"]);
+    let mut table = Table::new(&[
+        "WORKER", "STATE", "RUNNING", "STALLED", "CAPACITY", "HOST", "PID", "VERSION", "QUEUES", "SEEN",
+    ]);
     for worker in workers.as_array().into_iter().flatten() {
         let count = |key: &str| worker.get(key).and_then(Value::as_u64).unwrap_or(0).to_string();
         let name = worker.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let seen =
             worker.get("seen_at").and_then(Value::as_f64).map_or_else(String::new, |at| session.ago(at));
-        table.row([name, count("jobs"), count("stalled"), seen]);
+        let state = worker.get("state").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let fact = |key: &str| match worker.get("facts").and_then(|facts| facts.get(key)) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => "-".to_owned(),
+        };
+        let [capacity, host, pid] = ["capacity", "host", "pid"].map(fact);
+        let [version, queues] = ["version", "queues"].map(fact);
+        let (jobs, stalled) = (count("jobs"), count("stalled"));
+        table.row([name, state, jobs, stalled, capacity, host, pid, version, queues, seen]);
     }
     session.out.say(&workers, &table.text_or("no worker has been seen lately"))
 }

@@ -10,7 +10,7 @@ use haul_engine::{
 use super::args::Args;
 use super::number::{f20, g17};
 use super::shape::{push_failure, push_names, push_triple};
-use super::{Env, Plan, Render, Texts};
+use super::{Env, Plan, Render, Texts, tasks};
 
 /// Keys one `KEYS` or `SCAN` looks at, at most.
 pub(crate) const KEYS_MAX: usize = 1_000_000;
@@ -76,6 +76,8 @@ const TABLE: &[(&str, usize, usize)] = &[
     ("brpop", 2, 0),
     ("lrange", 3, 3),
     ("lindex", 2, 2),
+    ("lrem", 3, 3),
+    ("rpoplpush", 2, 2),
     ("llen", 1, 1),
     ("hset", 3, 0),
     ("hmset", 3, 0),
@@ -86,9 +88,15 @@ const TABLE: &[(&str, usize, usize)] = &[
     ("hvals", 1, 1),
     ("hlen", 1, 1),
     ("hexists", 2, 2),
+    ("sadd", 2, 0),
+    ("srem", 2, 0),
     ("smembers", 1, 1),
     ("scard", 1, 1),
     ("sismember", 2, 2),
+    ("zadd", 3, 0),
+    ("zincrby", 3, 3),
+    ("zrem", 2, 0),
+    ("zremrangebyscore", 3, 3),
     ("zcard", 1, 1),
     ("zscore", 2, 2),
     ("zrank", 2, 2),
@@ -110,12 +118,25 @@ pub(crate) fn is_known(name: &str) -> bool {
 
 /// Understands a command on keys; `name` in lower case.
 pub(crate) fn read(name: &str, list: &[&[u8]], env: &Env) -> Result<Plan, Wrong> {
+    // S3 gives no count: one is meant.
+    let whole;
+    let list = match tasks::with_count(name, list, env) {
+        Some(counted) => {
+            whole = counted;
+            whole.as_slice()
+        }
+        None => list,
+    };
     if let Some((_, least, most)) = TABLE.iter().find(|(known, ..)| *known == name)
         && (list.len() < *least || (*most > 0 && list.len() > *most))
     {
         return Err(arity(name));
     }
     let reader = Reader { name, args: Args::new(list, env) };
+    if let Some((command, shape)) = tasks::read(&reader, env)? {
+        let call = env.call(env.clock, Rules::BLUEQUE, Command::Task(command));
+        return Ok(Plan { call, render: Render::Key(shape), wait: None });
+    }
     let mut wait = None;
     let (command, shape) = match name {
         "blpop" | "brpop" => {
@@ -133,9 +154,10 @@ pub(crate) fn arity(name: &str) -> Wrong {
     format!("ERR wrong number of arguments for '{name}' command")
 }
 
-struct Reader<'a> {
-    name: &'a str,
-    args: Args<'a>,
+/// A command on keys, being read.
+pub(super) struct Reader<'a> {
+    pub(super) name: &'a str,
+    pub(super) args: Args<'a>,
 }
 
 type Read = Result<(Command, Shape), Wrong>;
@@ -234,7 +256,7 @@ impl Reader<'_> {
         Ok((Command::Keyspace(command), shape))
     }
 
-    fn key(&self, at: usize) -> Result<Name, Wrong> {
+    pub(super) fn key(&self, at: usize) -> Result<Name, Wrong> {
         let bytes = self.args.get(at).ok_or_else(|| arity(self.name))?;
         self.args.to_name(bytes).map_err(|error| format!("ERR {error}"))
     }
@@ -243,7 +265,7 @@ impl Reader<'_> {
         self.args.from(from).names().map_err(|error| format!("ERR {error}"))
     }
 
-    fn value(&self, at: usize) -> Result<Name, Wrong> {
+    pub(super) fn value(&self, at: usize) -> Result<Name, Wrong> {
         let bytes = self.args.get(at).ok_or_else(|| arity(self.name))?;
         self.args.text(bytes).map(|bytes| Name::new(&bytes)).map_err(|error| format!("ERR {error}"))
     }
@@ -259,7 +281,7 @@ impl Reader<'_> {
         Ok(key)
     }
 
-    fn integer(&self, at: usize) -> Result<i64, Wrong> {
+    pub(super) fn integer(&self, at: usize) -> Result<i64, Wrong> {
         let text = self.args.get(at).ok_or_else(|| arity(self.name))?;
         std::str::from_utf8(text)
             .ok()
@@ -268,7 +290,7 @@ impl Reader<'_> {
     }
 
     /// `5`, `(5`, `-inf`, `+inf`.
-    fn bound(&self, at: usize) -> Result<ScoreBound, Wrong> {
+    pub(super) fn bound(&self, at: usize) -> Result<ScoreBound, Wrong> {
         let text = self.args.get(at).ok_or_else(|| arity(self.name))?;
         let (exclusive, digits) = match text.strip_prefix(b"(") {
             Some(rest) => (true, rest),
@@ -487,6 +509,7 @@ impl Shape {
             (_, KeyAnswer::Nil) => Frame::Nil,
             (_, KeyAnswer::Int(value)) => Frame::Int(value),
             (_, KeyAnswer::Text(value)) => bulk(value.bytes()),
+            (_, KeyAnswer::Score(score)) => Frame::Double(score),
             (Shape::PoppedValue, KeyAnswer::Popped(_, value)) => bulk(value.bytes()),
             (_, KeyAnswer::Popped(key, value)) => Frame::Array(vec![bulk(key.bytes()), bulk(value.bytes())]),
             (_, KeyAnswer::Seconds(left)) if left < 0.0 => Frame::Int(left as i64),

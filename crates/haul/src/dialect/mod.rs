@@ -5,7 +5,8 @@
 //! - `scripts`: which script a client loaded, and so which dialect it speaks.
 //! - `qless`: the call envelope and the commands of qless and reqless; `shape`: how their answers are written;
 //!   `refusal`: their error texts; `events`: their pub/sub messages.
-//! - `older`: the one-script-per-command API. `native`: Haul's own commands. `keys`: plain Redis commands on keys.
+//! - `older`: the one-script-per-command API. `native`: Haul's own commands. `keys`: plain Redis commands on keys;
+//!   `tasks`: the writes among them that Blueque's clients need.
 
 pub(crate) mod args;
 pub(crate) mod events;
@@ -20,12 +21,15 @@ pub(crate) mod qless;
 pub(crate) mod refusal;
 pub(crate) mod scripts;
 pub(crate) mod shape;
+pub(crate) mod tasks;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use haul_client::resp::Frame;
-use haul_engine::{BodyId, Call, Command, Name, Refusal, Reply, Rules, Text};
+use haul_engine::{BodyId, Call, Command, JobView, Name, Refusal, Reply, Rules, Text};
 
 /// What every dialect needs to know besides the arguments.
 #[derive(Clone, Debug)]
@@ -36,6 +40,8 @@ pub(crate) struct Env {
     pub(crate) limits: DataLimits,
     /// Heartbeat and fail store data as the Lua scripts would re-encode it.
     pub(crate) lua_data: bool,
+    /// Blueque's keys are as exact as Redis's: calls that only its first description knows are refused.
+    pub(crate) blueque_strict: bool,
     pub(crate) error_format: ErrorFormat,
 }
 
@@ -102,6 +108,17 @@ impl Env {
     pub(crate) fn call(&self, now: f64, rules: Rules, command: Command) -> Call {
         Call { tenant: self.tenant.clone(), now, clock: self.clock, rules, command }
     }
+}
+
+/// A job's data as JSON: data of a client that need not write JSON is a string, unless it is JSON.
+pub(crate) fn data_of<'a>(job: &'a JobView, texts: &'a Texts) -> Cow<'a, [u8]> {
+    let bytes = texts.bytes(&job.data);
+    if !job.opaque || json::check(bytes).is_ok() {
+        return Cow::Borrowed(bytes);
+    }
+    let mut string = Vec::with_capacity(bytes.len() + 2);
+    json::push_json_string(&mut string, bytes);
+    Cow::Owned(string)
 }
 
 /// The bodies a reply needs, fetched.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use haul_engine::{
     Command, Complete, Fail, Heartbeat, JobList, Jobs, Lock, Name, Next, Pop, Put, PutWhen, RankWindow,
-    RecurPut, Retry, Rules, parse_number,
+    RecurPut, Report, Retry, Rules, parse_number,
 };
 
 use super::args::{Args, Bad, kind, shown};
@@ -14,6 +14,10 @@ use super::{Env, Plan, Render};
 
 /// Jobs one pop gives at most.
 pub(crate) const POP_COUNT_MAX: usize = 10_000;
+/// Output of a running job that a report carries at most.
+pub(crate) const REPORT_OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// What a worker says of itself at most.
+pub(crate) const FACTS_BYTES_MAX: usize = 8 << 10;
 /// Seconds a pop waits at most.
 pub(crate) const WAIT_SECONDS_MAX: f64 = 86_400.0;
 
@@ -113,6 +117,7 @@ impl<'a> Reader<'a> {
             b"COMPLETE" => self.complete(),
             b"FAIL" => self.fail(),
             b"RETRY" => self.retry(),
+            b"REPORT" => self.report(),
             b"MHEARTBEAT" => {
                 let (worker, jids) = (self.name(0, "worker")?, self.some(1, "jid")?);
                 Ok((Command::HeartbeatMany { worker, jids }, Shape::Beats(self.env.clock)))
@@ -203,6 +208,7 @@ impl<'a> Reader<'a> {
             b"PAUSE" => Ok((Command::Pause { queues: self.some(0, "queue")?, paused: true }, Shape::One)),
             b"UNPAUSE" => Ok((Command::Pause { queues: self.some(0, "queue")?, paused: false }, Shape::One)),
             b"FORGET" => Ok((Command::Forget { queues: self.some(0, "queue")? }, Shape::One)),
+            b"WORKER" => self.worker(),
             b"DEREGISTER" => Ok((Command::Deregister { workers: self.some(0, "worker")? }, Shape::One)),
             b"CONFIG" => self.config(),
             b"THROTTLE" => self.throttle(),
@@ -380,7 +386,7 @@ impl<'a> Reader<'a> {
         let queues = self.some(at + 1, "queue behind QUEUES")?;
         let front = Args { list: self.args.list.get(..at).unwrap_or_default(), limits: self.args.limits };
         let front = Reader { name: self.name.clone(), args: front, env: self.env };
-        let words = front.keywords(1, &["COUNT", "WAIT", "LOCK"], &["ROUNDROBIN"])?;
+        let words = front.keywords(1, &["COUNT", "WAIT", "LOCK", "KLASS"], &["ROUNDROBIN"])?;
         let count = words.whole("COUNT")?.unwrap_or(1);
         if count > POP_COUNT_MAX {
             return Err(format!("COUNT is larger than the limit pop-count-max, {POP_COUNT_MAX}"));
@@ -389,7 +395,10 @@ impl<'a> Reader<'a> {
         if wait.is_some_and(|seconds| seconds > WAIT_SECONDS_MAX) {
             return Err(format!("WAIT is larger than the limit wait-seconds-max, {WAIT_SECONDS_MAX}"));
         }
-        let pop = Pop { worker, queues, round_robin: words.has("ROUNDROBIN"), count, lock: words.lock()? };
+        let klasses: Result<Vec<Name>, Bad> =
+            words.all("KLASS").map(|name| self.args.to_name(name)).collect();
+        let (round_robin, klasses) = (words.has("ROUNDROBIN"), klasses?);
+        let pop = Pop { worker, queues, round_robin, count, lock: words.lock()?, klasses };
         Ok((Command::Pop(pop), Shape::Jobs, wait))
     }
 
@@ -453,6 +462,59 @@ impl<'a> Reader<'a> {
             message: words.last("MESSAGE").map(|message| self.args.text(message)).transpose()?,
         };
         Ok((Command::Retry(Box::new(retry)), Shape::Int))
+    }
+
+    fn report(&self) -> Read {
+        let known = ["PERCENT", "MESSAGE", "OUTPUT", "OUTPUTBYTES", "CHECKPOINT", "ATTEMPT"];
+        let words = self.keywords(2, &known, &[])?;
+        let percent = words.number("PERCENT")?;
+        if percent.is_some_and(|percent| !(0.0..=100.0).contains(&percent)) {
+            return Err("PERCENT is from 0 to 100".to_owned());
+        }
+        let output = words.last("OUTPUT");
+        if output.is_some_and(|output| output.len() > REPORT_OUTPUT_BYTES_MAX) {
+            return Err(format!(
+                "OUTPUT is longer than the limit report-output-bytes-max, {REPORT_OUTPUT_BYTES_MAX}: send its last part"
+            ));
+        }
+        let report = Report {
+            worker: self.name(0, "worker")?,
+            jid: self.name(1, "jid")?,
+            attempt: words.attempt()?,
+            percent,
+            message: words.last("MESSAGE").map(|text| self.args.to_name(text)).transpose()?,
+            output: output.map(|text| self.args.text(text)).transpose()?,
+            output_bytes: words.whole("OUTPUTBYTES")?.map(|bytes| bytes as u64),
+            checkpoint: words.last("CHECKPOINT").map(|text| self.document("CHECKPOINT", text)).transpose()?,
+        };
+        Ok((Command::Report(Box::new(report)), Shape::One))
+    }
+
+    /// `REGISTER worker facts [NEW] [DRAINING]`, `DRAIN worker`, `UNDRAIN worker`.
+    fn worker(&self) -> Read {
+        let word = self.required(0, "word, REGISTER, DRAIN or UNDRAIN")?.to_ascii_uppercase();
+        let worker = self.name(1, "worker")?;
+        match word.as_slice() {
+            b"REGISTER" => {
+                let facts = self.required(2, "JSON object of facts")?;
+                if kind(facts).ok() != Some(super::json::Kind::Object) {
+                    return Err("the facts of a worker are a JSON object".to_owned());
+                }
+                if facts.len() > FACTS_BYTES_MAX {
+                    return Err(format!(
+                        "the facts are longer than the limit facts-bytes-max, {FACTS_BYTES_MAX}"
+                    ));
+                }
+                let words = self.keywords(3, &[], &["NEW", "DRAINING"])?;
+                let (is_new, draining) = (words.has("NEW"), words.has("DRAINING"));
+                Ok((Command::Register { worker, facts: Name::new(facts), is_new, draining }, Shape::Flag))
+            }
+            b"DRAIN" | b"UNDRAIN" => {
+                self.exactly(2)?;
+                Ok((Command::Drain { worker, drain: word == b"DRAIN" }, Shape::Flag))
+            }
+            _ => Err("say REGISTER, DRAIN or UNDRAIN".to_owned()),
+        }
     }
 
     fn log(&self) -> Read {

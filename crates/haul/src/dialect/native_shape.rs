@@ -174,6 +174,8 @@ pub(crate) fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
             object.count("jobs", worker.jobs);
             object.count("stalled", worker.stalled);
             push_exact(object.key("seen_at"), worker.seen_at);
+            object.string("state", worker.life.word().as_bytes());
+            object.raw("facts", worker.facts.as_ref().map_or(b"null", |facts| facts.bytes()));
             object.end();
         }),
         Reply::WorkerJobs { jobs, stalled } => {
@@ -234,7 +236,7 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     object.string("klass", job.klass.bytes());
     push_name_or_null(&mut object, "queue", Some(&job.queue));
     object.string("state", job.state.word().as_bytes());
-    push_data(object.key("data"), texts.bytes(&job.data));
+    push_data(object.key("data"), &super::data_of(job, texts));
     match &job.result {
         Some(result) => object.string("result", texts.bytes(result)),
         None => object.raw("result", b"null"),
@@ -245,12 +247,15 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     object.count("attempt", job.attempt as usize);
     push_name_or_null(&mut object, "worker", Some(&job.worker).filter(|_| job.state == State::Running));
     match job.state {
-        State::Running => push_exact(object.key("expires"), job.expires),
+        State::Running if !job.is_endless() => push_exact(object.key("expires"), job.expires),
         _ => object.raw("expires", b"null"),
     }
     match job.due {
-        Some(due) => push_exact(object.key("due"), due),
-        None => object.raw("due", b"null"),
+        Some(due) if due.is_finite() => push_exact(object.key("due"), due),
+        _ => object.raw("due", b"null"),
+    }
+    if let Some(pid) = &job.pid {
+        object.string("pid", pid.bytes());
     }
     push_names(object.key("tags"), &job.tags);
     object.raw("tracked", if job.tracked { b"true" } else { b"false" });
@@ -264,11 +269,36 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     let named: Vec<Name> = job.throttles.iter().filter(|id| id.bytes() != own).cloned().collect();
     push_names(object.key("throttles"), &named);
     push_name_or_null(&mut object, "spawned_from", job.spawned_from.as_ref());
+    push_report(&mut object, job, texts);
     push_list(object.key("history"), &job.history, "[]", |out, entry| push_entry(out, entry, texts));
     if let Some(trace) = &job.trace {
         object.string("trace", trace.bytes());
     }
     object.end();
+}
+
+/// What the job said of itself: members only where it did.
+fn push_report(object: &mut Object<'_>, job: &JobView, texts: &Texts) {
+    let Some(report) = &job.report else { return };
+    if report.percent.is_some() || report.message.is_some() {
+        let mut progress = Object::json(object.key("progress"));
+        match report.percent {
+            Some(percent) => push_exact(progress.key("percent"), percent),
+            None => progress.raw("percent", b"null"),
+        }
+        match &report.message {
+            Some(message) => progress.string("message", message.bytes()),
+            None => progress.raw("message", b"null"),
+        }
+        progress.end();
+    }
+    if let Some(output) = &report.output {
+        object.string("output", texts.bytes(output));
+        object.count("output_bytes", usize::try_from(report.output_bytes).unwrap_or(usize::MAX));
+    }
+    if let Some(checkpoint) = &report.checkpoint {
+        push_data(object.key("checkpoint"), texts.bytes(checkpoint));
+    }
 }
 
 /// Data is JSON already; bytes that are not UTF-8 would spoil the whole document and are replaced.

@@ -13,7 +13,7 @@ use super::args::{Args, Bad, count, kind, shown};
 use super::json::{Object, push_list, push_lua_string};
 use super::number::{push_g14, push_int};
 use super::refusal::{self, envelope};
-use super::{Env, ErrorFormat, Plan, Render, Texts};
+use super::{Env, ErrorFormat, Plan, Render, Texts, data_of};
 
 /// A command of this API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +221,7 @@ impl Reader<'_> {
             round_robin: false,
             count: count(wanted)?,
             lock: Lock::Until(until),
+            klasses: Vec::new(),
         };
         Ok((now, Command::Pop(pop), Form::Jobs))
     }
@@ -370,7 +371,7 @@ fn job_text(job: &JobView, texts: &Texts, with_history: bool) -> Vec<u8> {
     let mut object = Object::lua(&mut out);
     push_list(object.key("tags"), &job.tags, "[]", |out, tag| push_lua_string(out, tag.bytes()));
     object.string("id", job.jid.bytes());
-    object.raw("data", texts.bytes(&job.data));
+    object.raw("data", &data_of(job, texts));
     object.string("worker", job.worker.bytes());
     object.number("expires", job.expires);
     if with_history {

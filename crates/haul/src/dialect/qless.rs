@@ -452,6 +452,7 @@ impl Reader<'_> {
             round_robin: false,
             count: count(wanted)?,
             lock: Lock::Option,
+            klasses: Vec::new(),
         };
         Ok((Command::Pop(pop), Verb::Other, Shape::Jobs))
     }

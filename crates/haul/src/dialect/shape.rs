@@ -11,7 +11,7 @@ use super::json::{Object, push_list, push_lua_string};
 use super::number::{push_g14, push_int};
 use super::refusal::{self, Verb};
 use super::scripts::Script;
-use super::{ErrorFormat, Texts, qless};
+use super::{ErrorFormat, Texts, data_of, qless};
 
 /// Writes the answer of one script call.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ impl Writer {
         let mut object = Object::lua(out);
         object.string("jid", job.jid.bytes());
         object.number("retries", job.retries);
-        object.string("data", texts.bytes(&job.data));
+        object.string("data", &data_of(job, texts));
         push_failure(object.key("failure"), job.failure.as_ref(), texts, false);
         object.number("expires", job.expires);
         object.number("remaining", job.remaining.floor());

@@ -446,6 +446,7 @@ fn env(lua_data: bool) -> Env {
         clock: 100.0,
         limits: DataLimits::default(),
         lua_data,
+        blueque_strict: false,
         error_format: ErrorFormat::Redis7,
     }
 }

@@ -65,6 +65,7 @@ impl Rig {
             clock: crate::clock::now(),
             limits: DataLimits::default(),
             lua_data: false,
+            blueque_strict: false,
             error_format: ErrorFormat::Clean,
         };
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();

@@ -50,12 +50,14 @@ pub(crate) struct JobDoc {
     /// Who holds it, while it runs.
     #[schema(required)]
     pub(crate) worker: Option<String>,
-    /// When the lock ends, in seconds since 1970, while it runs.
+    /// When the lock ends, in seconds since 1970, while it runs; null also if it never ends.
     #[schema(required)]
     pub(crate) expires: Option<f64>,
     /// When it is due, if it is scheduled.
     #[schema(required)]
     pub(crate) due: Option<f64>,
+    /// The process that runs it, where its worker said.
+    pub(crate) pid: Option<String>,
     pub(crate) tags: Vec<String>,
     pub(crate) tracked: bool,
     #[schema(required)]
@@ -69,8 +71,27 @@ pub(crate) struct JobDoc {
     #[schema(required)]
     pub(crate) spawned_from: Option<String>,
     pub(crate) history: Vec<EntryDoc>,
+    /// How far it is, if it said so.
+    pub(crate) progress: Option<ProgressDoc>,
+    /// The last part of what it printed.
+    pub(crate) output: Option<String>,
+    /// How long that was in all.
+    pub(crate) output_bytes: Option<u64>,
+    /// What the last attempt left for the next.
+    #[schema(value_type = serde_json::Value, required = false)]
+    pub(crate) checkpoint: Option<()>,
     /// The W3C trace context it was put with, if it was.
     pub(crate) trace: Option<String>,
+}
+
+/// How far a job is.
+#[derive(ToSchema)]
+#[schema(as = Progress)]
+pub(crate) struct ProgressDoc {
+    #[schema(required)]
+    pub(crate) percent: Option<f64>,
+    #[schema(required)]
+    pub(crate) message: Option<String>,
 }
 
 /// Where a job is.
@@ -240,6 +261,20 @@ pub(crate) struct WorkerDoc {
     pub(crate) jobs: u64,
     pub(crate) stalled: u64,
     pub(crate) seen_at: f64,
+    pub(crate) state: LifeDoc,
+    /// What it says of itself: host, pid, version, queues, capacity; null if it has not registered.
+    #[schema(value_type = serde_json::Value)]
+    pub(crate) facts: (),
+}
+
+/// How a worker is doing, by how long ago it was heard of.
+#[derive(ToSchema)]
+#[schema(as = Life, rename_all = "lowercase")]
+pub(crate) enum LifeDoc {
+    Alive,
+    Draining,
+    Silent,
+    Gone,
 }
 
 /// The jids a worker holds.

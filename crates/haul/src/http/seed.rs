@@ -17,6 +17,7 @@ use super::body::{Json, Path, Query};
 use super::caller::{Answer, Caller, json};
 use super::problem::Problem;
 use crate::clock;
+use crate::dialect::data_of;
 use crate::dialect::json::{Object, push_json_string, push_list};
 use crate::dialect::native::POP_COUNT_MAX;
 use crate::dialect::native_shape::{push_data, push_reply};
@@ -125,6 +126,7 @@ async fn take(
         round_robin: false,
         count: count.unwrap_or(1),
         lock: Lock::Option,
+        klasses: Vec::new(),
     };
     let options = [format!("{queue}-cutoff"), "cutoff".to_owned()]
         .map(|option| Command::ConfigGet { option: Name::from(option) });
@@ -152,7 +154,7 @@ async fn take(
 fn push_unit(out: &mut Vec<u8>, job: &JobView, answer: &Answer, now: f64, cutoff: Option<f64>) {
     let mut object = Object::json(out);
     object.string("id", job.jid.bytes());
-    push_data(object.key("meta"), answer.texts.bytes(&job.data));
+    push_data(object.key("meta"), &data_of(job, &answer.texts));
     object.string("queue", job.queue.bytes());
     push_int(object.key("heartbeat"), (job.expires - now).round() as i64);
     if let Some(cutoff) = cutoff {
@@ -324,7 +326,7 @@ async fn job(caller: Part<Caller>, id: Part<Path<String>>) -> Response {
             true => object.raw("queue", b"null"),
             false => object.string("queue", job.queue.bytes()),
         }
-        push_data(object.key("meta"), answer.texts.bytes(&job.data));
+        push_data(object.key("meta"), &data_of(job, &answer.texts));
         object.end();
         Ok(out)
     };

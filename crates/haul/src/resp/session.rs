@@ -95,6 +95,7 @@ impl Session {
             clock: clock::now(),
             limits: server.limits.data,
             lua_data: server.lua_data,
+            blueque_strict: server.blueque_strict,
             error_format: server.error_format,
         }
     }
@@ -514,22 +515,14 @@ const WRITES: &[&str] = &[
     "incr",
     "incrby",
     "linsert",
-    "lrem",
     "lset",
     "ltrim",
     "persist",
     "pexpire",
     "rename",
-    "rpoplpush",
-    "sadd",
     "smove",
     "spop",
-    "srem",
-    "zadd",
-    "zincrby",
-    "zrem",
     "zremrangebyrank",
-    "zremrangebyscore",
 ];
 
 /// What of `SCRIPT` and `CONFIG` takes effect on every tenant's connections.

@@ -52,6 +52,7 @@ impl Rig {
             clock: 1_700_000_000.0,
             limits: DataLimits::default(),
             lua_data: false,
+            blueque_strict: false,
             error_format: ErrorFormat::Clean,
         }
     }

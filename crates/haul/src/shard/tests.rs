@@ -28,6 +28,7 @@ fn plan(line: &str) -> Plan {
         clock: crate::clock::now(),
         limits: DataLimits::default(),
         lua_data: false,
+        blueque_strict: false,
         error_format: ErrorFormat::Clean,
     };
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();

@@ -314,6 +314,9 @@ fn weight(call: &haul_engine::Call) -> usize {
         }
         Command::Complete(complete) => complete.data.as_ref().map_or(0, bytes::Bytes::len),
         Command::Heartbeat(beat) => beat.data.as_ref().map_or(0, bytes::Bytes::len),
+        Command::Report(report) => {
+            report.output.iter().chain(&report.checkpoint).map(bytes::Bytes::len).sum()
+        }
         Command::Fail(fail) => fail.message.len(),
         _ => 0,
     }

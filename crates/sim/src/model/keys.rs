@@ -104,6 +104,8 @@ impl Tenant {
                 Value::String(_) => KeyType::String,
                 Value::List(_) => KeyType::List,
                 Value::Hash(_) => KeyType::Hash,
+                Value::Set(_) => KeyType::Set,
+                Value::Scored(_) => KeyType::Zset,
             };
         }
         let bytes = key.bytes();

@@ -98,6 +98,8 @@ impl Tenant {
             stalled: self.worker_range(&name, 0.0, cx.now).len(),
             name,
             seen_at,
+            facts: None,
+            life: haul_engine::Life::of(seen_at, false, cx.now),
         });
         Answer::Workers(counts.collect())
     }

@@ -56,6 +56,7 @@ impl Workload {
             round_robin: self.rng.one_in(6),
             count: self.rng.pick_or(&[1, 1, 1, 2, 3, 10, 0], 1),
             lock: self.lock(),
+            klasses: Vec::new(),
         })
     }
 

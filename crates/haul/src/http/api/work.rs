@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use haul_engine::{Command, Complete, Fail, Heartbeat, Lock, Name, Next, Pop, Reply, Retry};
+use haul_engine::{Command, Complete, Fail, Heartbeat, Lock, Name, Next, Pop, Reply, Report, Retry};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -45,6 +45,9 @@ pub(super) struct PopDocument {
     lock: Option<f64>,
     /// `ordered` (the default) or `round-robin`.
     order: Option<Order>,
+    /// Only jobs of these klasses [default: any].
+    #[serde(default)]
+    klasses: Vec<Text>,
 }
 
 /// Take jobs, waiting for them if asked to. Answers an empty list if there are none.
@@ -65,6 +68,7 @@ pub(super) async fn pop(caller: Caller, Json(wanted): Json<PopDocument>) -> Resu
         round_robin: wanted.order == Some(Order::RoundRobin),
         count,
         lock: lock(wanted.lock)?,
+        klasses: caller.names("klasses", &wanted.klasses)?,
     };
     let answer = if wait > 0.0 && count > 0 {
         let answer = caller.wait(Command::Pop(pop), wait).await?;
@@ -384,5 +388,55 @@ pub(super) async fn retry(
 pub(super) async fn release(caller: Caller, Path(jid): Path<String>) -> Result<Response, Problem> {
     let jids = vec![caller.name("jid", &jid)?];
     caller.ask(Command::Timeout { jids }).await?;
+    Ok(done())
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReportDocument {
+    worker: Text,
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
+    attempt: Option<u32>,
+    /// How far it is.
+    #[schema(minimum = 0, maximum = 100)]
+    percent: Option<f64>,
+    /// What it is doing.
+    message: Option<Text>,
+    /// The last part of its output.
+    output: Option<String>,
+    /// How long the output was in all up to there, in bytes.
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_u64)]
+    output_bytes: Option<u64>,
+    /// What the next attempt is to begin with.
+    #[schema(value_type = Option<serde_json::Value>)]
+    checkpoint: Option<Box<RawValue>>,
+}
+
+/// Say how far a running job is, and what it printed last. What is left out stays as it is. 409 if the lock is lost.
+#[utoipa::path(post, path = "/api/v1/jobs/{jid}/report", operation_id = "report_job", tag = "work",
+    responses((status = 204), Problems))]
+pub(super) async fn report(
+    caller: Caller,
+    Path(jid): Path<String>,
+    Json(wanted): Json<ReportDocument>,
+) -> Result<Response, Problem> {
+    let percent = finite("percent", wanted.percent)?;
+    if percent.is_some_and(|percent| !(0.0..=100.0).contains(&percent)) {
+        return Err(Problem::bad("percent is from 0 to 100"));
+    }
+    let output = wanted.output.map(|text| super::bounded(&caller, "output", text.into()));
+    let report = Report {
+        jid: caller.name("jid", &jid)?,
+        worker: caller.name("worker", &wanted.worker)?,
+        attempt: wanted.attempt,
+        percent,
+        message: wanted.message.map(|text| caller.name("message", text)).transpose()?,
+        output: output.transpose()?,
+        output_bytes: wanted.output_bytes,
+        checkpoint: document(&caller, "checkpoint", wanted.checkpoint.as_deref())?,
+    };
+    caller.ask(Command::Report(Box::new(report))).await?;
     Ok(done())
 }

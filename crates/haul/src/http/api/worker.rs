@@ -2,12 +2,12 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use haul_engine::Command;
+use haul_engine::{Command, Reply};
 
 use super::done;
 use crate::dialect::json::Object;
 use crate::dialect::native_shape::push_reply;
-use crate::http::body::Path;
+use crate::http::body::{Json, Path};
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
 use crate::http::schema::{Problems, WorkerJobsDoc, WorkersDoc};
@@ -30,6 +30,31 @@ pub(super) async fn list(caller: Caller) -> Result<Response, Problem> {
 pub(super) async fn get(caller: Caller, Path(worker): Path<String>) -> Result<Response, Problem> {
     let worker = caller.name("worker", &worker)?;
     super::plain_answer(&caller.ask(Command::WorkerJobs { worker }).await?)
+}
+
+#[derive(serde::Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WorkerChange {
+    /// Take no more jobs; false takes that back.
+    drain: bool,
+}
+
+/// Ask a worker to take no more jobs. It learns of it with its next sign of life.
+#[utoipa::path(patch, path = "/api/v1/workers/{worker}", operation_id = "drain_worker", tag = "workers",
+    responses((status = 204), Problems))]
+pub(super) async fn change(
+    caller: Caller,
+    Path(worker): Path<String>,
+    Json(wanted): Json<WorkerChange>,
+) -> Result<Response, Problem> {
+    let name = caller.name("worker", &worker)?;
+    match caller.ask(Command::Drain { worker: name, drain: wanted.drain }).await?.reply {
+        Reply::Bool(false) => {
+            let message = format!("there is no worker {worker} that has registered");
+            Err(Problem::new(StatusCode::NOT_FOUND, "NOWORKER", message))
+        }
+        _ => Ok(done()),
+    }
 }
 
 /// Forget a worker. Its jobs stay locked until their locks end.
