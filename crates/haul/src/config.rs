@@ -129,6 +129,27 @@ pub(crate) struct Raw {
     /// Headers for that, such as a token: name=value,name=value; better given as HAUL_OTLP_HEADERS than as a flag
     #[arg(long, env = "HAUL_OTLP_HEADERS", hide_env_values = true, value_name = "LIST")]
     pub(crate) otlp_headers: Option<Secret>,
+    /// Handlers: "on", "accept" (jobs are taken, none is run here) or "off" [default: on]
+    #[arg(long, env = "HAUL_HANDLERS", value_name = "WORD")]
+    pub(crate) handlers: Option<String>,
+    /// Batches of handlers that run at once [default: twice the processors]
+    #[arg(long, env = "HAUL_CONTEXTS_MAX", value_name = "N")]
+    pub(crate) contexts_max: Option<usize>,
+    /// Jobs after which a handler's context ends [default: 100]
+    #[arg(long, env = "HAUL_CONTEXT_JOBS_MAX", value_name = "N")]
+    pub(crate) context_jobs_max: Option<usize>,
+    /// Until a handler's job that could not finish is tried again: 300s, 5m, 1h; a bare number is milliseconds [default: 5m]
+    #[arg(long, env = "HAUL_HANDLER_RETRY_DELAY", value_name = "INTERVAL")]
+    pub(crate) handler_retry_delay: Option<String>,
+    /// How long a handler's job is tried again [default: 6h]
+    #[arg(long, env = "HAUL_HANDLER_RETRY_TIME", value_name = "INTERVAL")]
+    pub(crate) handler_retry_time: Option<String>,
+    /// Whose job is run next: fair, first or random [default: fair]
+    #[arg(long, env = "HAUL_SCHEDULER", value_name = "WORD")]
+    pub(crate) scheduler: Option<String>,
+    /// Run no handler where the system cannot confine it fully
+    #[arg(long, env = "HAUL_REQUIRE_CONFINEMENT", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) require_confinement: Option<bool>,
     /// What is logged: error, warn, info, debug, trace or off; or a filter such as info,fjall=warn [default: info]
     #[arg(long, env = "HAUL_LOG", value_name = "FILTER")]
     pub(crate) log_level: Option<String>,
@@ -163,6 +184,8 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     pub(crate) net: crate::net::Limits,
     pub(crate) tls: Option<TlsFiles>,
+    /// None: serverless is off.
+    pub(crate) serverless: Option<crate::serverless::Settings>,
     /// Listen beyond loopback although there is no token.
     pub(crate) allow_public: bool,
     pub(crate) log_bytes_max: Option<u64>,
@@ -297,9 +320,55 @@ impl Raw {
         }
     }
 
+    /// What handlers may use; none: they are off.
+    fn serverless(&self, file: &Raw) -> anyhow::Result<Option<crate::serverless::Settings>> {
+        let text = |flag: &Option<String>, file: &Option<String>| flag.clone().or_else(|| file.clone());
+        let defaults = crate::serverless::Settings::default();
+        let run = match text(&self.handlers, &file.handlers).as_deref() {
+            None | Some("on") => true,
+            Some("accept") => false,
+            Some("off") => return Ok(None),
+            Some(other) => bail!("handlers is on, accept or off, not {other}"),
+        };
+        let policy = text(&self.scheduler, &file.scheduler).map_or(Ok(defaults.policy), |word| word.parse());
+        let span = |name: &str, given: Option<String>, default| match given {
+            None => Ok(default),
+            Some(text) => interval(&text).with_context(|| {
+                format!("{name} is a number with w, d, h, m or s, or of milliseconds, such as 5m, not {text}")
+            }),
+        };
+        Ok(Some(crate::serverless::Settings {
+            run,
+            contexts_max: in_range(
+                "contexts-max",
+                self.contexts_max.or(file.contexts_max).unwrap_or(defaults.contexts_max),
+                1..=1000,
+            )?,
+            context_jobs_max: in_range(
+                "context-jobs-max",
+                self.context_jobs_max.or(file.context_jobs_max).unwrap_or(defaults.context_jobs_max),
+                1..=1_000_000_000,
+            )?,
+            require_confinement: self.require_confinement.or(file.require_confinement).unwrap_or(false),
+            policy: policy.map_err(anyhow::Error::msg)?,
+            retry_delay: span(
+                "handler-retry-delay",
+                text(&self.handler_retry_delay, &file.handler_retry_delay),
+                defaults.retry_delay,
+            )?,
+            retry_time: span(
+                "handler-retry-time",
+                text(&self.handler_retry_time, &file.handler_retry_time),
+                defaults.retry_time,
+            )?,
+            ..defaults
+        }))
+    }
+
     /// Flags and variables, completed from the file and the defaults, and checked.
     pub(crate) fn resolve(self, file: Raw) -> anyhow::Result<Config> {
         let (limits, net, tls) = (self.limits(&file)?, self.net(&file)?, self.tls(&file)?);
+        let serverless = self.serverless(&file)?;
         let redis =
             address("redis", &self.redis.or(file.redis).unwrap_or_else(|| "127.0.0.1:4286".to_owned()))?;
         let http = match self.http.or(file.http).as_deref() {
@@ -335,6 +404,7 @@ impl Raw {
             limits,
             net,
             tls,
+            serverless,
             allow_public: self.allow_public.or(file.allow_public).unwrap_or(false),
             log_bytes_max,
             error_format: self.error_format.or(file.error_format).unwrap_or_default(),
@@ -382,6 +452,20 @@ fn address(what: &str, text: &str) -> anyhow::Result<SocketAddr> {
     full.parse().with_context(|| format!("--{what} takes an address such as 127.0.0.1:4286, not {text}"))
 }
 
+/// A number with an optional unit of weeks, days, hours, minutes or seconds; without, milliseconds.
+fn interval(text: &str) -> Option<Duration> {
+    let (digits, scale) = match text.char_indices().next_back()? {
+        (at, 'w') => (text.get(..at)?, 7 * 86_400_000),
+        (at, 'd') => (text.get(..at)?, 86_400_000),
+        (at, 'h') => (text.get(..at)?, 3_600_000),
+        (at, 'm') => (text.get(..at)?, 60_000),
+        (at, 's') => (text.get(..at)?, 1000),
+        _ => (text, 1),
+    };
+    let number: u64 = digits.parse().ok()?;
+    Some(Duration::from_millis(number.checked_mul(scale)?))
+}
+
 fn durability(text: &str) -> anyhow::Result<Durability> {
     if text == "always" {
         return Ok(Durability::Always);
@@ -410,6 +494,18 @@ mod tests {
         assert_eq!(config.redis.port(), 1);
         assert_eq!(config.durability, Durability::Interval(Duration::from_millis(100)));
         assert_eq!(config.data, PathBuf::from("haul-data"));
+    }
+
+    #[test]
+    fn intervals_have_units_or_are_milliseconds() {
+        for (text, seconds) in
+            [("1w", 604_800), ("2d", 172_800), ("3h", 10_800), ("4m", 240), ("5s", 5), ("6000", 6)]
+        {
+            assert_eq!(interval(text), Some(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "s", "1.5h", "-1s", "1y", "99999999999999999w"] {
+            assert_eq!(interval(text), None, "{text}");
+        }
     }
 
     #[test]
@@ -453,6 +549,12 @@ mod tests {
             Raw { log_format: Some("xml".into()), ..Raw::default() },
             Raw { log_level: Some("info,=".into()), ..Raw::default() },
             Raw { metrics_queues_max: Some(0), ..Raw::default() },
+            Raw { handlers: Some("maybe".into()), ..Raw::default() },
+            Raw { contexts_max: Some(0), ..Raw::default() },
+            Raw { context_jobs_max: Some(0), ..Raw::default() },
+            Raw { scheduler: Some("fifo".into()), ..Raw::default() },
+            Raw { handler_retry_delay: Some("soon".into()), ..Raw::default() },
+            Raw { handler_retry_time: Some("5x".into()), ..Raw::default() },
             Raw { otlp_endpoint: Some("https://collector".into()), ..Raw::default() },
         ] {
             assert!(raw.resolve(Raw::default()).is_err());

@@ -96,6 +96,7 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
         "haul is ready"
     );
     let (stop, stopped) = watch::channel(false);
+    let serverless = start_serverless(&config, &server, stopped.clone()).await?;
     let redis_side = Redis::start(server.clone()).context("no thread for connections could be started")?;
     tokio::spawn(gate.watch());
     tls.map(|tls| tokio::spawn(tls.watch()));
@@ -109,6 +110,9 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     if let Some(http) = http {
         http.await?;
     }
+    if let Some(serverless) = serverless {
+        serverless.await?;
+    }
     shard.stop();
     match tokio::task::spawn_blocking(move || thread.join()).await? {
         Ok(result) => result.context("the data could not be closed cleanly; nothing acknowledged is lost")?,
@@ -119,6 +123,28 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     tracer.finish().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Starts the journal and what runs handlers, unless that is off.
+async fn start_serverless(
+    config: &Config,
+    server: &Arc<Server>,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
+    let Some(settings) = config.serverless.clone() else { return Ok(None) };
+    crate::serverless::check_confinement(&settings)?;
+    let data = config.data.clone();
+    // What needs no journal goes on without: a full disk, for one, still serves looks.
+    match crate::serverless::Daemon::start(data, server.shard.clone(), settings, stop).await {
+        Ok((daemon, task)) => {
+            let _ = server.serverless.set(daemon);
+            Ok(Some(task))
+        }
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "handlers are off until the next start");
+            Ok(None)
+        }
+    }
 }
 
 /// The tokens; an address that others can reach needs at least one, or to be insisted on.

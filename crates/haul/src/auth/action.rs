@@ -23,7 +23,7 @@ pub(crate) enum Part {
 }
 
 impl Action {
-    fn new<const N: usize>(what: &'static str, parts: [(&'static str, Part); N]) -> Option<Self> {
+    pub(crate) fn new<const N: usize>(what: &'static str, parts: [(&'static str, Part); N]) -> Option<Self> {
         Some(Action { what, parts: parts.into() })
     }
 

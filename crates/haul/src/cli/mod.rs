@@ -12,6 +12,7 @@ mod audit;
 mod change;
 mod completions;
 mod config;
+mod demo;
 mod doctor;
 mod events;
 mod failure;
@@ -26,6 +27,7 @@ mod recur;
 mod retry;
 mod running;
 mod serve;
+mod serverless;
 mod session;
 mod tag;
 mod throttle;
@@ -52,9 +54,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     Serve(serve::Serve),
+    Demo(demo::Demo),
     Doctor(doctor::Doctor),
     Token(token::Token),
     Audit(audit::Audit),
+    Handler(serverless::Handler),
+    Invoke(serverless::Invoke),
+    Journal(serverless::Journal),
     Bench(Box<crate::bench::Bench>),
     Completions(completions::Completions),
     #[command(flatten)]
@@ -111,9 +117,10 @@ enum ClientVerb {
 
 /// How `haul --help` groups the subcommands. A test sees to it that none is missing.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Server", &["serve", "doctor", "token", "audit", "ping", "bench", "completions"]),
+    ("Server", &["serve", "demo", "doctor", "token", "audit", "journal", "ping", "bench", "completions"]),
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
     ("Running", &["work", "run", "tail", "wait", "drain", "workers"]),
+    ("Serverless", &["handler", "invoke"]),
     ("Working", &["pop", "heartbeat", "complete", "fail", "release"]),
     ("Looking", &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "events", "top"]),
     ("Jobs", &["priority", "log", "depends", "tag", "untag", "tags", "track", "untrack", "tracked"]),
@@ -122,6 +129,9 @@ const GROUPS: &[(&str, &[&str])] = &[
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
+    if let Some(code) = crate::serverless::confine::main() {
+        return code;
+    }
     let args: Vec<std::ffi::OsString> = std::env::args_os().collect();
     if let Some([word, rest @ ..]) = args.get(1..)
         && word == "guard"
@@ -132,10 +142,14 @@ pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.verb {
         Verb::Serve(serve) => return serve.run(),
+        Verb::Demo(demo) => return demo.run(cli.global),
         Verb::Doctor(doctor) => return doctor::run(&doctor),
         Verb::Bench(bench) => return crate::bench::run(&bench, cli.global.json),
         Verb::Token(token) => token.run(&cli.global),
         Verb::Audit(audit) => audit.run(&cli.global),
+        Verb::Handler(handler) => handler.run(&cli.global),
+        Verb::Invoke(invoke) => invoke.run(&cli.global),
+        Verb::Journal(journal) => journal.run(&cli.global),
         Verb::Completions(completions) => completions.run(command()),
         Verb::Client(verb) => run_client(*verb, &cli.global),
     };

@@ -69,17 +69,22 @@ impl std::fmt::Debug for Global {
 }
 
 impl Global {
-    fn options(&self) -> Result<Options, Failure> {
-        let token = match (&self.token, &self.token_file) {
-            (Some(token), _) => Some(token.clone()),
+    /// The token, if there is one.
+    pub(super) fn secret(&self) -> Result<Option<String>, Failure> {
+        match (&self.token, &self.token_file) {
+            (Some(token), _) => Ok(Some(token.clone())),
             (None, Some(path)) => {
                 let text = std::fs::read_to_string(path).map_err(|error| {
                     Failure::Usage(format!("the token file {} cannot be read: {error}", path.display()))
                 })?;
-                Some(text.trim().to_owned())
+                Ok(Some(text.trim().to_owned()))
             }
-            (None, None) => None,
-        };
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn options(&self) -> Result<Options, Failure> {
+        let token = self.secret()?;
         let identity = match (&self.client_cert, &self.client_key) {
             (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
             (None, None) => None,

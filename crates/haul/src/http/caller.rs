@@ -135,6 +135,13 @@ impl Caller {
         Some(audit::Entry::new(&self.access, &self.remote, "http", &self.tenant, action))
     }
 
+    /// Writes down what the caller did that is no command.
+    pub(crate) fn audit(&self, action: Option<Action>) {
+        let entry =
+            action.map(|action| audit::Entry::new(&self.access, &self.remote, "http", &self.tenant, action));
+        self.note(entry, "done");
+    }
+
     fn note(&self, entry: Option<audit::Entry>, outcome: &'static str) {
         if let Some(entry) = entry {
             self.server.audit.note(audit::Entry { outcome, ..entry });

@@ -18,6 +18,7 @@ pub(crate) mod problem;
 pub(crate) mod rig;
 mod schema;
 mod seed;
+mod serverless;
 mod trends;
 mod ui;
 
@@ -66,6 +67,7 @@ pub(crate) fn router(server: Arc<Server>) -> Router {
         )
         .merge(api)
         .merge(seed::routes())
+        .merge(serverless::routes())
         .route("/", get(ui::home))
         .route("/ui", get(ui::home))
         .route("/ui/", get(ui::page))

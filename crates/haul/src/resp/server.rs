@@ -56,6 +56,8 @@ pub(crate) struct Guard {
 /// One server, shared by its connections.
 pub(crate) struct Server {
     pub(crate) shard: Shard,
+    /// Set once it has started; not at all where it is off.
+    pub(crate) serverless: std::sync::OnceLock<Arc<crate::serverless::Daemon>>,
     pub(crate) hub: Hub,
     pub(crate) bus: Bus,
     pub(crate) tracer: crate::trace::Tracer,
@@ -97,6 +99,7 @@ impl Server {
             [("slowlog-log-slower-than", "10000".to_owned()), ("slowlog-max-len", "128".to_owned())];
         Server {
             shard,
+            serverless: std::sync::OnceLock::new(),
             hub: outlets.hub,
             bus: outlets.bus,
             tracer: outlets.tracer,

@@ -1,0 +1,156 @@
+//! Starting confined processes, and watching what they use.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+
+use super::Maker;
+use crate::serverless::confine::{Confinement, FLAG};
+use crate::serverless::handlers::HandlerOptions;
+
+/// Where programs are looked for, before the server's own PATH: these can be reached by any user.
+const PLACES: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/bin"];
+/// Users that handlers run as when the server is root: one for each tenant, from here on.
+pub(crate) const FIRST_USER: u32 = 1_000_000_000;
+/// Ticks of the processor clock in a second, as `/proc` counts.
+const TICKS: u64 = 100;
+
+/// A folder that goes when its context goes.
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    pub(super) user: Option<u32>,
+}
+
+impl Folder {
+    pub(super) fn new(maker: &Maker, tenant: &str) -> Result<Self, String> {
+        let path = maker.folder.join(format!("context-{}", maker.number()));
+        let user = rustix::process::geteuid().is_root().then(|| FIRST_USER + crc32(tenant) % 1_000_000_000);
+        let made = std::fs::create_dir_all(&path)
+            .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)))
+            .and_then(|()| std::os::unix::fs::chown(&path, user, user));
+        made.map_err(|error| format!("no folder could be made for a context: {}: {error}", path.display()))?;
+        Ok(Folder { path, user })
+    }
+
+    /// Writes a file that the handler may read.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, String> {
+        let path = self.path.join(name);
+        let written =
+            std::fs::write(&path, text).and_then(|()| std::os::unix::fs::chown(&path, self.user, self.user));
+        written.map(|()| path).map_err(|error| format!("a script cannot be written: {error}"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(folder = %self.path.display(), %error, "a context's folder could not be removed");
+        }
+    }
+}
+
+/// Spreads tenants over users; that two share one matters little: nothing else is shared.
+fn crc32(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Finds a program by name.
+pub(super) fn find(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name));
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let places = PLACES.iter().map(|place| (*place).to_owned()).chain(path.split(':').map(str::to_owned));
+    places.map(|place| Path::new(&place).join(name)).find(|path| path.is_file())
+}
+
+/// What to start.
+pub(super) struct Start<'a> {
+    pub(super) maker: &'a Maker,
+    pub(super) folder: &'a Folder,
+    pub(super) tenant: &'a str,
+    pub(super) options: &'a HandlerOptions,
+    /// Of the whole process; the time of one job is watched where many run in one.
+    pub(super) cpu: Duration,
+    pub(super) program: PathBuf,
+    pub(super) args: Vec<String>,
+    pub(super) env: Vec<(&'static str, String)>,
+}
+
+impl Start<'_> {
+    /// Starts it with both ends of it in our hands.
+    pub(super) fn spawn(self) -> Result<Child, String> {
+        let bounds = &self.maker.bounds;
+        let spec = Confinement {
+            folder: self.folder.path.clone(),
+            memory_bytes: self.options.memory_mb.unwrap_or(bounds.memory_mb) << 20,
+            cpu_seconds: self.cpu.as_secs_f64().ceil() as u64,
+            processes: bounds.processes,
+            file_bytes: bounds.file_bytes,
+            open_files: bounds.open_files,
+            network: self.options.network,
+            user: self.folder.user,
+            read: read_places(&self.program),
+            require: self.maker.require_confinement,
+            ..Confinement::default()
+        };
+        let spec = serde_json::to_string(&spec).map_err(|error| error.to_string())?;
+        let home = self.folder.path.display().to_string();
+        let mut command = Command::new(&self.maker.program);
+        command
+            .arg(FLAG)
+            .arg(spec)
+            .arg(&self.program)
+            .args(&self.args)
+            .current_dir(&self.folder.path)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", &home)
+            .env("TMPDIR", &home)
+            .env("LANG", "C.UTF-8")
+            .env("HAUL_TENANT", self.tenant)
+            .envs(self.env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        command.spawn().map_err(|error| format!("{} cannot be started: {error}", self.program.display()))
+    }
+}
+
+/// An interpreter outside the usual places needs its own.
+fn read_places(program: &Path) -> Vec<PathBuf> {
+    let real = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
+    let prefix = real.parent().and_then(Path::parent).map(Path::to_owned);
+    let usual =
+        |path: &PathBuf| path.starts_with("/usr") || path.starts_with("/bin") || path.as_os_str() == "/";
+    [prefix.filter(|path| !usual(path)), Some(real)].into_iter().flatten().collect()
+}
+
+/// Ends a process and all that belongs to it.
+pub(super) fn end(child: &mut Child) {
+    if let Some(pid) = child.id().and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)) {
+        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+    }
+    let _ = child.start_kill();
+}
+
+/// Processor time that a process and its children have used.
+pub(super) fn cpu_used(pid: u32) -> Duration {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|text| text.parse().ok());
+    let ticks: u64 = std::iter::once(pid).chain(children).map(ticks_of).sum();
+    Duration::from_millis(ticks * 1000 / TICKS)
+}
+
+fn ticks_of(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in brackets, may hold anything: the fields are behind the last one.
+    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
