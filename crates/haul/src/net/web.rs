@@ -272,7 +272,8 @@ fn check(server: &Server, request: &mut Request) -> Result<(), Refused> {
 
 /// The page itself is no secret; what it shows is.
 fn is_open(method: &Method, path: &str) -> bool {
-    OPEN.contains(&path) || DOORS.contains(&path) || (method.is_safe() && path.starts_with(PAGES))
+    let is_page = method.is_safe() && (path.starts_with(PAGES) || matches!(path, "/" | "/ui"));
+    OPEN.contains(&path) || DOORS.contains(&path) || is_page
 }
 
 fn unauthorized(message: &str) -> Refused {
