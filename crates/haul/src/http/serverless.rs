@@ -431,8 +431,8 @@ fn entry(client: &str, job: &JobView, answer: &Answer) -> Vec<u8> {
     out
 }
 
-async fn alive() -> &'static str {
-    "OK\n"
+async fn alive(caller: Part<Caller>) -> Response {
+    told(caller.map(|_| "OK\n".into_response()))
 }
 
 /// What concerns the whole server.
