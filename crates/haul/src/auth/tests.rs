@@ -489,7 +489,7 @@ fn routes() -> Vec<(Method, String, String)> {
         }
     }
     // Those that are not in the description.
-    for path in ["/metrics", "/api/v1/nowhere", "/queues", "/job/j1", "/get/q1", "/get/q1/5", "/q1/5"] {
+    for path in ["/metrics", "/api/v1/nowhere", "/", "/queues", "/job/j1", "/get/q1", "/get/q1/5", "/q1/5"] {
         all.push((Method::GET, path.to_owned(), String::new()));
     }
     for path in ["/add/q1", "/heartbeat/q1", "/complete/q1", "/fail/q1"] {
@@ -536,7 +536,7 @@ async fn the_page_is_open_and_a_token_logs_in() {
     let rig = Rig::new();
     let mut beta = rig.connect("beta-admin").await;
     furnish(&mut beta).await;
-    for path in ["/", "/ui", "/ui/", "/ui/job?jid=j1", "/ui/app.js"] {
+    for path in ["/ui", "/ui/", "/ui/job?jid=j1", "/ui/app.js"] {
         let (status, text) = rig.http(&Method::GET, path, None, None, "").await;
         assert!(status.is_success() || status.is_redirection(), "{path}: {status}");
         assert!(!text.contains(MARK), "{path} tells what is beta's");

@@ -68,7 +68,6 @@ pub(crate) fn router(server: Arc<Server>) -> Router {
         .merge(api)
         .merge(seed::routes())
         .merge(serverless::routes())
-        .route("/", get(ui::home))
         .route("/ui", get(ui::home))
         .route("/ui/", get(ui::page))
         .route("/ui/{*path}", get(ui::asset))

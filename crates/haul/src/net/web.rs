@@ -272,7 +272,7 @@ fn check(server: &Server, request: &mut Request) -> Result<(), Refused> {
 
 /// The page itself is no secret; what it shows is.
 fn is_open(method: &Method, path: &str) -> bool {
-    let is_page = method.is_safe() && (path.starts_with(PAGES) || matches!(path, "/" | "/ui"));
+    let is_page = method.is_safe() && (path.starts_with(PAGES) || path == "/ui");
     OPEN.contains(&path) || DOORS.contains(&path) || is_page
 }
 

@@ -115,7 +115,7 @@ mod tests {
         }
         assert_eq!(rig.get("/ui/none.js").await.status, 404);
         assert_eq!(rig.get("/ui/../Cargo.toml").await.status, 404);
-        assert_eq!(rig.get("/").await.status, 303);
+        assert_eq!(rig.get("/ui").await.status, 303);
     }
 
     #[test]
