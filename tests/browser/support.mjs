@@ -104,7 +104,11 @@ export async function browse() {
 
 // Errors on the console, uncaught ones, and requests to anywhere else are faults of the page.
 export function watch(page, url, faults, { allow = () => false } = {}) {
-  page.on('console', (message) => { if (message.type() === 'error' && !allow(message.text())) faults.push(`console: ${message.text()}`); });
+  page.on('console', (message) => {
+    // A job may go between the two questions about it.
+    const gone = message.text().includes('404') && message.location().url.endsWith('/why');
+    if (message.type() === 'error' && !gone && !allow(message.text())) faults.push(`console: ${message.text()} ${message.location().url}`);
+  });
   page.on('pageerror', (error) => faults.push(`uncaught: ${error.message}`));
   page.on('request', (request) => { if (!request.url().startsWith(url()) && !request.url().startsWith('data:')) faults.push(`outside: ${request.url()}`); });
 }
