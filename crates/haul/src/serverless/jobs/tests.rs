@@ -128,7 +128,7 @@ fn retry_waits_its_delay_and_is_counted() {
     world.take(110.0, "S");
     world.release(120.0, &jid, retry(300.0), "S").unwrap();
     assert!(world.take(419.9, "S").is_empty());
-    assert_eq!(world.take(420.0, "S"), [jid.clone()]);
+    assert_eq!(world.take(420.0, "S"), std::slice::from_ref(&jid));
     let job = world.job(&jid);
     assert_eq!(job.retries - job.remaining, 1.0);
 }
