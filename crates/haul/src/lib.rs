@@ -1,8 +1,8 @@
 //! Haul: a durable job queue that speaks the Redis protocol.
 //!
 //! A map: `dialect` translates, `shard` decides and commits, `resp` and `http` talk to clients over what `net` lets in,
-//! `auth` says who may do what, `cli` talks to people, `runner` runs jobs, `serverless` runs stored handlers, `bench` loads
-//! a server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
+//! `auth` says who may do what, `cli` talks to people, `runner` runs jobs, `serverless` stored handlers, `bench` loads a
+//! server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
 
 mod auth;
 mod bench;

@@ -145,7 +145,7 @@ mod tests {
         let bearer = format!("authorization: Bearer {shop}\r\n");
         assert_status(&get(&http, "/api/v1/jobs/j1", &bearer), 404);
         assert_status(&get(&http, "/api/v1/jobs/j1", &format!("{bearer}x-haul-tenant: other\r\n")), 403);
-        assert_status(&get(&http, "/api/v1/jobs/j1", &format!("cookie: a=b; haul_token={shop}\r\n")), 404);
+        assert_status(&get(&http, "/api/v1/jobs/j1", "cookie: a=b; haul_session=x\r\n"), 401);
         assert_status(&get(&http, "/healthz", ""), 200);
 
         says(&["token", "remove", "shop", "--data", &data], &[], 0);

@@ -3,12 +3,14 @@
 //! - `role`: the four roles, and the one each command needs.
 //! - `tokens`: the tokens and the file that keeps them, hashed.
 //! - `gate`: the tokens in force: lets callers in, and notices when the file changes.
+//! - `sessions`: who logged in on the page.
 //! - `audit`: the log of what operators did; `action`: what of a command it says.
 
 pub(crate) mod action;
 pub(crate) mod audit;
 pub(crate) mod gate;
 pub(crate) mod role;
+pub(crate) mod sessions;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod tokens;
@@ -25,6 +27,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub(crate) use audit::Audit;
 pub(crate) use gate::{Denied, Gate};
 pub(crate) use role::{Role, needs};
+pub(crate) use sessions::Sessions;
 pub(crate) use tokens::Token;
 
 /// The longest name of a tenant that a token can be for, and of a token.

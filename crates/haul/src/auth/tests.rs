@@ -469,7 +469,9 @@ async fn what_operators_do_and_try_is_written_down() {
 fn routes() -> Vec<(Method, String, String)> {
     let description: serde_json::Value = serde_json::from_str(&crate::http::description()).unwrap();
     let mut all = Vec::new();
-    for (path, methods) in description["paths"].as_object().unwrap() {
+    // The page and its login are open to everybody: see the test of their own.
+    let paths = description["paths"].as_object().unwrap();
+    for (path, methods) in paths.iter().filter(|(path, _)| !path.starts_with("/ui/")) {
         let mut path = path.clone();
         for (part, name) in
             [("jid", "j1"), ("queue", "q1"), ("worker", "w1"), ("tag", "t1"), ("group", "group")]
@@ -487,9 +489,7 @@ fn routes() -> Vec<(Method, String, String)> {
         }
     }
     // Those that are not in the description.
-    for path in
-        ["/metrics", "/api/v1/nowhere", "/", "/ui/", "/queues", "/job/j1", "/get/q1", "/get/q1/5", "/q1/5"]
-    {
+    for path in ["/metrics", "/api/v1/nowhere", "/queues", "/job/j1", "/get/q1", "/get/q1/5", "/q1/5"] {
         all.push((Method::GET, path.to_owned(), String::new()));
     }
     for path in ["/add/q1", "/heartbeat/q1", "/complete/q1", "/fail/q1"] {
@@ -529,6 +529,23 @@ async fn no_route_lets_one_tenant_read_or_change_what_another_has() {
         assert!(status != StatusCode::UNAUTHORIZED, "{line}: {text}");
         assert!(before == snapshot(&mut beta).await, "{line} let the role view change something");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_open_and_a_token_logs_in() {
+    let rig = Rig::new();
+    let mut beta = rig.connect("beta-admin").await;
+    furnish(&mut beta).await;
+    for path in ["/", "/ui", "/ui/", "/ui/job?jid=j1", "/ui/app.js"] {
+        let (status, text) = rig.http(&Method::GET, path, None, None, "").await;
+        assert!(status.is_success() || status.is_redirection(), "{path}: {status}");
+        assert!(!text.contains(MARK), "{path} tells what is beta's");
+    }
+    let login = async |document: String| rig.http(&Method::POST, "/ui/login", None, None, &document).await.0;
+    assert_eq!(login("{}".to_owned()).await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(login(r#"{"token":"haul_wrong"}"#.to_owned()).await, StatusCode::UNAUTHORIZED);
+    let token = rig.token("beta-view").to_owned();
+    assert_eq!(login(format!(r#"{{"token":"{token}"}}"#)).await, StatusCode::NO_CONTENT);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,6 +33,13 @@ impl Job {
     }
 }
 
+/// A job as `haul job` tells it.
+pub(super) async fn describe(session: &Session, jid: &str, now: f64) -> Result<String, Failure> {
+    let job = session.job(jid).await?;
+    let facts = Facts::gather(session, &job).await?;
+    Ok(told(&job, &facts, now))
+}
+
 /// What explains a job's state beside the job itself.
 #[derive(Debug, Default)]
 struct Facts {

@@ -32,6 +32,7 @@ mod session;
 mod tag;
 mod throttle;
 mod token;
+mod top;
 mod value;
 mod work;
 mod worker;
@@ -70,6 +71,7 @@ enum Verb {
 #[derive(Subcommand)]
 enum ClientVerb {
     Ping(ping::Ping),
+    Top(top::Top),
     Events(events::Events),
     Put(put::Put),
     Recur(recur::Recur),
@@ -117,10 +119,10 @@ enum ClientVerb {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Server", &["serve", "demo", "doctor", "token", "audit", "journal", "ping", "bench", "completions"]),
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
-    ("Serverless", &["handler", "invoke"]),
     ("Running", &["work", "run", "tail", "wait", "drain", "workers"]),
+    ("Serverless", &["handler", "invoke"]),
     ("Working", &["pop", "heartbeat", "complete", "fail", "release"]),
-    ("Looking", &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "events"]),
+    ("Looking", &["job", "jobs", "failed", "peek", "result", "queues", "length", "stats", "events", "top"]),
     ("Jobs", &["priority", "log", "depends", "tag", "untag", "tags", "track", "untrack", "tracked"]),
     ("Settings", &["pause", "unpause", "throttle", "config", "forget", "deregister"]),
 ];
@@ -225,6 +227,7 @@ impl ClientVerb {
     async fn run(self, session: &Session) -> Done {
         match self {
             ClientVerb::Ping(verb) => verb.run(session).await,
+            ClientVerb::Top(verb) => verb.run(session).await,
             ClientVerb::Events(verb) => verb.run(session).await,
             ClientVerb::Put(verb) => verb.run(session).await,
             ClientVerb::Recur(verb) => verb.run(session).await,

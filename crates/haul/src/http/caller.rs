@@ -53,13 +53,18 @@ impl FromRequestParts<Arc<Server>> for Caller {
             None => access.home(),
             Some(value) => tenant_name(value.as_bytes(), server.limits.data)?,
         };
-        if !access.admits(&tenant) {
-            let message = format!("this token is for the tenant {} only", access.scope);
-            return Err(Problem::new(StatusCode::FORBIDDEN, "NOPERM", message));
-        }
+        admit(&access, &tenant)?;
         let trace = parts.extensions.get::<Context>().map(|context| Name::from(context.to_string()));
         Ok(Caller { server: server.clone(), tenant, remote, access, trace })
     }
+}
+
+fn admit(access: &Access, tenant: &Name) -> Result<(), Problem> {
+    if access.admits(tenant) {
+        return Ok(());
+    }
+    let message = format!("this token is for the tenant {} only", access.scope);
+    Err(Problem::new(StatusCode::FORBIDDEN, "NOPERM", message))
 }
 
 /// `default` is the one that needs no name.
@@ -74,6 +79,14 @@ fn tenant_name(text: &[u8], limits: DataLimits) -> Result<Name, Problem> {
 }
 
 impl Caller {
+    /// Asks for another tenant than the header says.
+    pub(crate) fn choose(&mut self, tenant: &[u8]) -> Result<(), Problem> {
+        let tenant = tenant_name(tenant, self.server.limits.data)?;
+        admit(&self.access, &tenant)?;
+        self.tenant = tenant;
+        Ok(())
+    }
+
     /// A name within its limit.
     pub(crate) fn name(&self, what: &str, text: impl AsRef<str>) -> Result<Name, Problem> {
         let (text, max) = (text.as_ref(), self.server.limits.data.name_bytes_max);

@@ -3,6 +3,9 @@
 //! An ordinary event is a `message` whose data is JSON. `reset` says that the id to go on from is of another run of the
 //! server, `lost` that events between have gone: in both cases what a page shows must be read again. After a `lost` that
 //! comes in the middle the stream ends, and a client that comes back goes on with what is new.
+//!
+//! With `every` a reader is only told that something happened, at most so often: that is all a page needs to know, however
+//! busy the server is.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,11 +23,14 @@ use super::caller::Caller;
 use super::problem::Problem;
 use super::schema::ErrorDoc;
 use crate::bus::{self, Filter, Position, Read, Start};
+use crate::clock;
 
 /// A line this often keeps proxies from closing a quiet stream, and tells how far it has come.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Values of one request's filters.
 const FILTER_VALUES_MAX: usize = 100;
+/// Milliseconds between two messages of a stream that only says that something happened.
+const EVERY: std::ops::RangeInclusive<u64> = 100..=60_000;
 
 /// What happens, as it happens: server-sent events.
 ///
@@ -37,14 +43,21 @@ const FILTER_VALUES_MAX: usize = 100;
         ("jid" = Option<Vec<String>>, Query, description = "Only of these jobs"),
         ("worker" = Option<Vec<String>>, Query, description = "Only of these workers"),
         ("kind" = Option<Vec<String>>, Query, description = "Only of these kinds: put, popped, completed, ..."),
+        ("every" = Option<u64>, Query, minimum = 100, maximum = 60000,
+            description = "Only say that something happened, `event: changed`, at most once in so many milliseconds"),
+        ("tenant" = Option<String>, Query,
+            description = "As the header X-Haul-Tenant, for clients that cannot set one", min_length = 1),
         ("Last-Event-ID" = Option<String>, Header, description = "Go on behind this event"),
     ),
     responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = ErrorDoc)))]
 pub(crate) async fn stream(
-    caller: Caller,
+    mut caller: Caller,
     Query(pairs): Query<Vec<(String, String)>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    if let Some((_, tenant)) = pairs.iter().find(|(key, _)| key == "tenant") {
+        caller.choose(tenant.as_bytes())?;
+    }
     let filter = filter(&caller, &pairs)?;
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     // For clients that cannot set the header.
@@ -55,8 +68,16 @@ pub(crate) async fn stream(
         let message = format!("there are {} event streams already (event-streams-max)", bus::STREAMS_MAX);
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "TOOMANY", message)
     })?;
+    let every = pairs.iter().find(|(key, _)| key == "every").map(|(_, text)| every(text)).transpose()?;
     let headers = [("cache-control", "no-cache, no-transform"), ("x-accel-buffering", "no")];
-    Ok((headers, Sse::new(messages(stream, filter, caller))).into_response())
+    Ok((headers, Sse::new(messages(stream, filter, caller, every))).into_response())
+}
+
+fn every(text: &str) -> Result<Duration, Problem> {
+    let milliseconds = text.parse().ok().filter(|number| EVERY.contains(number));
+    milliseconds.map(Duration::from_millis).ok_or_else(|| {
+        Problem::bad(format!("every is from {} to {} milliseconds", EVERY.start(), EVERY.end()))
+    })
 }
 
 fn filter(caller: &Caller, pairs: &[(String, String)]) -> Result<Filter, Problem> {
@@ -72,7 +93,7 @@ fn filter(caller: &Caller, pairs: &[(String, String)]) -> Result<Filter, Problem
             "jid" => filter.jids.push(caller.name("jid", value)?),
             "worker" => filter.workers.push(caller.name("worker", value)?),
             "kind" => filter.kinds.push(Kind::of_word(value).ok_or_else(|| unknown_kind(value))?),
-            "last_event_id" => {}
+            "last_event_id" | "tenant" | "every" => {}
             other => {
                 let message = format!("events are filtered by queue, jid, worker and kind, not by {other}");
                 return Err(Problem::bad(message));
@@ -98,12 +119,16 @@ struct Sending {
     tokens: watch::Receiver<u64>,
     ready: VecDeque<Event>,
     ended: bool,
+    /// At most one message in this time, which says only that something happened; and when the last one was.
+    every: Option<Duration>,
+    told_at: Option<std::time::Instant>,
 }
 
 fn messages(
     stream: bus::Stream,
     filter: Filter,
     caller: Caller,
+    every: Option<Duration>,
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     let first = match stream.start() {
         Start::Now(at) | Start::After(at) => at_position(at),
@@ -112,7 +137,8 @@ fn messages(
     };
     let ready = VecDeque::from([first.retry(Duration::from_secs(2))]);
     let (stopping, tokens) = (caller.server.stopping(), caller.server.gate.changes());
-    let sending = Sending { stream, filter, stopping, caller, tokens, ready, ended: false };
+    let sending =
+        Sending { stream, filter, stopping, caller, tokens, ready, ended: false, every, told_at: None };
     unfold(sending, |mut sending| async move {
         let event = sending.next().await?;
         Some((Ok(event), sending))
@@ -138,6 +164,14 @@ impl Sending {
             _ = self.tokens.changed() => return Some(at_position(self.stream.position())),
         };
         match read {
+            Read::Events(list) if self.every.is_some() => {
+                let since = self.told_at.map(|at| at.elapsed());
+                let rest = self.every.zip(since).map(|(every, since)| every.saturating_sub(since));
+                tokio::time::sleep(rest.unwrap_or_default()).await;
+                self.told_at = Some(clock::instant());
+                let data = format!("{{\"events\":{}}}", list.len());
+                Some(Event::default().event("changed").id(self.stream.position().to_string()).data(data))
+            }
             Read::Events(list) => {
                 let written = |told: std::sync::Arc<bus::Told>| {
                     Event::default().id(told.position.to_string()).data(told.json())

@@ -2,7 +2,8 @@
 //! both turn requests into the engine's commands and replies into JSON.
 //!
 //! `caller` is who asks and how a command of theirs is sent, `problem` how errors are told, `body` how documents are
-//! read, `schema` what `/openapi.json` says of the answers.
+//! read, `schema` what `/openapi.json` says of the answers. `ui` is the page, `trends` how the figures went lately,
+//! `operations` what is done to many jobs at once.
 
 mod api;
 mod body;
@@ -11,12 +12,14 @@ mod events;
 mod health;
 mod log;
 mod metrics;
+mod operations;
 pub(crate) mod problem;
 #[cfg(test)]
 pub(crate) mod rig;
 mod schema;
 mod seed;
 mod serverless;
+mod trends;
 mod ui;
 
 use std::sync::Arc;
@@ -28,6 +31,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 pub(crate) use health::Requests;
+pub(crate) use operations::Operations;
+pub(crate) use trends::Trends;
 
 use crate::net::accept;
 use crate::net::web::Web;
@@ -37,6 +42,7 @@ pub(crate) use body::Text;
 
 /// Serves until told to stop.
 pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, stop: watch::Receiver<bool>) {
+    tokio::spawn(trends::watch(server.clone()));
     let web = Web::new(router(server.clone()), &server);
     accept(listener, server, web, stop).await;
 }
@@ -62,7 +68,10 @@ pub(crate) fn router(server: Arc<Server>) -> Router {
         .merge(api)
         .merge(seed::routes())
         .merge(serverless::routes())
+        .route("/", get(ui::home))
+        .route("/ui", get(ui::home))
         .route("/ui/", get(ui::page))
+        .route("/ui/{*path}", get(ui::asset))
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(axum::middleware::from_fn_with_state(server.clone(), log::request))

@@ -39,8 +39,12 @@ const OPEN: &[&str] = &["/healthz", "/readyz", "/openapi.json"];
 const SERVER_WIDE: &[&str] = &["/metrics"];
 /// What another site may have a link to: looking at it changes nothing.
 const PAGES: &str = "/ui/";
-/// Where a web page keeps the token.
-const COOKIE: &str = "haul_token";
+/// What people log in and out with.
+const DOORS: &[&str] = &["/ui/login", "/ui/logout"];
+/// Where a browser keeps its session.
+pub(crate) const COOKIE: &str = "haul_session";
+/// What a request that changes something must have besides the cookie: another site's page cannot add it.
+const PAGE_HEADER: &str = "x-haul-page";
 
 /// HTTP.
 #[derive(Clone)]
@@ -250,8 +254,8 @@ fn check(server: &Server, request: &mut Request) -> Result<(), Refused> {
         let message = format!("the URL has {url} bytes, more than {} (url-bytes-max)", limits.url_bytes_max);
         return Err((Problem::new(StatusCode::URI_TOO_LONG, "URL", message), None));
     }
-    if !OPEN.contains(&request.uri().path()) {
-        let access = authenticate(server, request.headers(), remote.as_ref())?;
+    if !is_open(request.method(), request.uri().path()) {
+        let access = authenticate(server, request.method(), request.headers(), remote.as_ref())?;
         if SERVER_WIDE.contains(&request.uri().path()) && !access.is_server_wide() {
             let message = "these figures are of all tenants together and need a token for the tenant *";
             return Err((Problem::new(StatusCode::FORBIDDEN, "NOPERM", message), None));
@@ -266,18 +270,39 @@ fn check(server: &Server, request: &mut Request) -> Result<(), Refused> {
     Ok(())
 }
 
-fn authenticate(server: &Server, headers: &HeaderMap, remote: Option<&Remote>) -> Result<Access, Refused> {
+/// The page itself is no secret; what it shows is.
+fn is_open(method: &Method, path: &str) -> bool {
+    let is_page = method.is_safe() && (path.starts_with(PAGES) || matches!(path, "/" | "/ui"));
+    OPEN.contains(&path) || DOORS.contains(&path) || is_page
+}
+
+fn unauthorized(message: &str) -> Refused {
+    (Problem::new(StatusCode::UNAUTHORIZED, "NOAUTH", message.to_owned()), None)
+}
+
+fn authenticate(
+    server: &Server,
+    method: &Method,
+    headers: &HeaderMap,
+    remote: Option<&Remote>,
+) -> Result<Access, Refused> {
     if let Some(access) = server.gate.enter_unnamed() {
         return Ok(access);
     }
-    let unauthorized =
-        |message: &str| (Problem::new(StatusCode::UNAUTHORIZED, "NOAUTH", message.to_owned()), None);
+    if let Some(id) = session(headers).filter(|_| !headers.contains_key(header::AUTHORIZATION)) {
+        return resume(server, id, method, headers);
+    }
     let Some(secret) = token(headers) else {
         return Err(unauthorized(
             "a token is needed: Authorization: Bearer TOKEN (made with `haul token add`)",
         ));
     };
     let Some(remote) = remote else { return Err(unauthorized("nobody knows where this came from")) };
+    enter(server, secret, remote)
+}
+
+/// Lets in who shows a token.
+pub(crate) fn enter(server: &Server, secret: &[u8], remote: &Remote) -> Result<Access, Refused> {
     server.gate.enter(None, secret, &remote.peer).map_err(|denied| match denied {
         Denied::Wrong => unauthorized("there is no such token, or it has ended"),
         Denied::TooOften => {
@@ -287,15 +312,30 @@ fn authenticate(server: &Server, headers: &HeaderMap, remote: Option<&Remote>) -
     })
 }
 
-/// From the header, or from the web page's cookie.
-fn token(headers: &HeaderMap) -> Option<&[u8]> {
-    if let Some(value) = headers.get(header::AUTHORIZATION) {
-        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-        return scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().as_bytes());
+/// Lets in who logged in on the page. A cookie goes along with requests that the person did not make, so it alone
+/// changes nothing.
+fn resume(server: &Server, id: &str, method: &Method, headers: &HeaderMap) -> Result<Access, Refused> {
+    let access = server.sessions.access(id, crate::clock::now());
+    let Some(access) = access.and_then(|access| server.gate.renew(&access)) else {
+        return Err(unauthorized("the session has ended: log in again"));
+    };
+    if !method.is_safe() && !headers.contains_key(PAGE_HEADER) {
+        let message = "with a cookie, a request that changes something needs the header X-Haul-Page";
+        return Err((Problem::new(StatusCode::FORBIDDEN, "PAGE", message), None));
     }
+    Ok(access)
+}
+
+fn token(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().as_bytes())
+}
+
+/// The session that the cookie names.
+pub(crate) fn session(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value.as_bytes())
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
 }
 
 /// A page of another site must not act through its reader's browser: with an `Origin` that is neither this server nor

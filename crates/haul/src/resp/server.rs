@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::hub::Hub;
-use crate::auth::{Audit, Gate};
+use crate::auth::{Audit, Gate, Sessions};
 use crate::bus::Bus;
 use crate::config::Config;
 use crate::dialect::scripts::Scripts;
@@ -63,6 +63,10 @@ pub(crate) struct Server {
     pub(crate) tracer: crate::trace::Tracer,
     pub(crate) gate: Arc<Gate>,
     pub(crate) audit: Audit,
+    pub(crate) sessions: Sessions,
+    /// How the figures went lately.
+    pub(crate) trends: crate::http::Trends,
+    pub(crate) operations: crate::http::Operations,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) peers: Peers,
     pub(crate) net: crate::net::Limits,
@@ -101,6 +105,9 @@ impl Server {
             tracer: outlets.tracer,
             gate: guard.gate,
             audit: guard.audit,
+            sessions: Sessions::default(),
+            trends: crate::http::Trends::default(),
+            operations: crate::http::Operations::default(),
             tls: guard.tls,
             peers: Peers::new(&config.net),
             net: config.net.clone(),

@@ -22,7 +22,7 @@ use super::stage;
 use crate::clock;
 
 /// How often limits are looked at that the kernel does not watch for us.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(100);
 /// How often strays are looked for, and the folder measured.
 const TIDY: Duration = Duration::from_secs(1);
 /// Between two reports of what the task says.

@@ -22,6 +22,7 @@ use super::life::{self, Facts, SIGN};
 use super::patterns;
 use super::plan::Plan;
 use super::process::{self, Identity};
+use super::stage;
 
 /// The longest a pop waits for a job: its lock is counted from before the wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -302,6 +303,7 @@ impl Worker {
         }
         let mut child = Command::new("/proc/self/exe")
             .arg("guard")
+            .envs(stage::SMALL)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -379,8 +379,14 @@ fn put_of(entry: &Entry, now_ms: f64) -> Put {
 
 fn pop_of(jobtype: &str, count: usize, sysid: &Name, seconds: f64) -> Pop {
     let queues = vec![Name::from(jobtype)];
-    let (worker, lock) = (sysid.clone(), Lock::Seconds(seconds));
-    Pop { worker, queues, klasses: Vec::new(), round_robin: false, count, lock }
+    Pop {
+        worker: sysid.clone(),
+        queues,
+        round_robin: false,
+        klasses: Vec::new(),
+        count,
+        lock: Lock::Seconds(seconds),
+    }
 }
 
 /// The command that releases a job this way; none: it takes two steps.

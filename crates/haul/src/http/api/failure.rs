@@ -148,7 +148,7 @@ async fn commands(caller: &Caller, action: &Action, jids: Vec<Name>) -> Result<V
     })
 }
 
-fn again(jid: Name, queue: Name) -> Command {
+pub(super) fn again(jid: Name, queue: Name) -> Command {
     Command::Put(Box::new(Put {
         jid,
         queue,

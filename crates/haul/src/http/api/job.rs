@@ -36,7 +36,7 @@ pub(super) async fn answer_job(caller: &Caller, jid: Name) -> Result<Response, P
     Ok(json(StatusCode::OK, out))
 }
 
-async fn find(caller: &Caller, jid: Name) -> Result<(Box<JobView>, Answer), Problem> {
+pub(super) async fn find(caller: &Caller, jid: Name) -> Result<(Box<JobView>, Answer), Problem> {
     let mut answer = caller.ask(Command::Get { jid: jid.clone() }).await?;
     match std::mem::replace(&mut answer.reply, Reply::Done) {
         Reply::Job(Some(job)) => Ok((job, answer)),
@@ -133,7 +133,7 @@ pub(super) async fn requeue(
 }
 
 /// The queue a job is in, failed in, or was last put into.
-fn own_queue(job: &JobView) -> Result<Name, Problem> {
+pub(super) fn own_queue(job: &JobView) -> Result<Name, Problem> {
     let failed = job.failure.as_ref().map(|failure| &failure.queue);
     let put = job.history.iter().rev().find_map(|entry| match &entry.what {
         haul_engine::What::Put(queue) => Some(queue),

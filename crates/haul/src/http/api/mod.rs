@@ -4,11 +4,14 @@
 mod audit;
 mod failure;
 mod job;
+mod operation;
+mod overview;
 mod put;
 mod queue;
 mod recur;
 mod search;
 mod setting;
+mod why;
 mod work;
 mod worker;
 
@@ -61,6 +64,7 @@ pub(super) fn routes() -> (Router<Arc<Server>>, Description) {
         .routes(routes!(job::depend, job::depend_on_none))
         .routes(routes!(job::undepend))
         .routes(routes!(job::result))
+        .routes(routes!(why::why))
         .routes(routes!(work::pop))
         .routes(routes!(work::heartbeat))
         .routes(routes!(work::heartbeat_many))
@@ -92,6 +96,14 @@ pub(super) fn routes() -> (Router<Arc<Server>>, Description) {
         .routes(routes!(setting::info))
         .routes(routes!(crate::http::events::stream))
         .routes(routes!(audit::list))
+        .routes(routes!(overview::overview))
+        .routes(routes!(overview::trend))
+        .routes(routes!(overview::failures))
+        .routes(routes!(operation::list, operation::begin))
+        .routes(routes!(operation::get, operation::stop))
+        .routes(routes!(crate::http::ui::session::me))
+        .routes(routes!(crate::http::ui::session::login))
+        .routes(routes!(crate::http::ui::session::logout))
         .split_for_parts();
     complete_description(&mut document);
     (routes, document)

@@ -23,6 +23,8 @@ const LIMIT_MAX: usize = 1000;
 const STEP_JOBS: usize = 2000;
 /// Steps of one request.
 const STEPS_MAX: usize = 20;
+/// Jobs of a step of a walk over all that match.
+pub(super) const WALK_JOBS: usize = 500;
 /// Jobs whose data is read in one step of a search for text.
 const STEP_TEXTS: usize = 250;
 
@@ -32,27 +34,27 @@ const STEP_TEXTS: usize = 250;
 pub(super) struct SearchQuery {
     /// waiting, running, stalled, scheduled, depends, throttled, failed or complete.
     #[param(inline, value_type = Option<crate::http::schema::StateDoc>)]
-    state: Option<String>,
-    queue: Option<String>,
-    klass: Option<String>,
-    tag: Option<String>,
+    pub(super) state: Option<String>,
+    pub(super) queue: Option<String>,
+    pub(super) klass: Option<String>,
+    pub(super) tag: Option<String>,
     /// Held by this worker.
-    worker: Option<String>,
+    pub(super) worker: Option<String>,
     /// Failed in this group.
-    group: Option<String>,
+    pub(super) group: Option<String>,
     /// In its jid, klass, tags, data or failure, whatever the case of letters.
     #[param(min_length = 1)]
-    text: Option<String>,
+    pub(super) text: Option<String>,
     /// Seconds since 1970: the last thing in its history happened then or later.
-    since: Option<f64>,
+    pub(super) since: Option<f64>,
     /// It happened then or earlier.
-    until: Option<f64>,
+    pub(super) until: Option<f64>,
     /// Where the page before ended: its `next`.
     #[param(pattern = "^([0-9a-f]{2})+$")]
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
     /// Jobs on a page, at most 1000 [default: 25].
     #[param(minimum = 1, maximum = 1000)]
-    limit: Option<usize>,
+    pub(super) limit: Option<usize>,
 }
 
 impl SearchQuery {
@@ -106,10 +108,7 @@ fn to_cursor(position: &Position) -> String {
 pub(super) async fn search(caller: Caller, Query(query): Query<SearchQuery>) -> Result<Response, Problem> {
     let mut search = query.search(&caller)?;
     let wanted = search.count;
-    let needle = query.text.as_ref().map(|text| text.to_lowercase());
-    if needle.as_ref().is_some_and(String::is_empty) {
-        return Err(Problem::bad("text is empty"));
-    }
+    let needle = needle(&query)?;
     if needle.is_some() {
         (search.count, search.examine_max) = (STEP_TEXTS, STEP_TEXTS);
     }
@@ -149,6 +148,51 @@ pub(super) async fn search(caller: Caller, Query(query): Query<SearchQuery>) -> 
     }
     out.push(b'}');
     Ok(json(StatusCode::OK, out))
+}
+
+/// The text looked for, in small letters.
+fn needle(query: &SearchQuery) -> Result<Option<String>, Problem> {
+    let needle = query.text.as_ref().map(|text| text.to_lowercase());
+    if needle.as_ref().is_some_and(String::is_empty) {
+        return Err(Problem::bad("text is empty"));
+    }
+    Ok(needle)
+}
+
+/// A walk over all jobs that match, some at a time: others get their turn between steps.
+pub(super) struct Walk {
+    search: Search,
+    needle: Option<String>,
+    ended: bool,
+}
+
+impl Walk {
+    pub(super) fn new(query: &SearchQuery, caller: &Caller) -> Result<Self, Problem> {
+        let (mut search, needle) = (query.search(caller)?, needle(query)?);
+        if needle.is_some() {
+            (search.count, search.examine_max) = (STEP_TEXTS, STEP_TEXTS);
+        }
+        Ok(Walk { search, needle, ended: false })
+    }
+
+    /// Only jobs to which nothing has happened after this moment.
+    pub(super) fn until(&mut self, at: f64) {
+        self.search.until = Some(at);
+    }
+
+    /// The next jobs, possibly none; `None`: that was all.
+    pub(super) async fn step(&mut self, caller: &Caller) -> Result<Option<Vec<JobView>>, Problem> {
+        if self.ended {
+            return Ok(None);
+        }
+        let answer = caller.ask(Command::Search(Box::new(self.search.clone()))).await?;
+        let Reply::Found { jobs, next, .. } = answer.reply else { return Err(Problem::unexpected()) };
+        self.ended = next.is_none();
+        self.search.from = next;
+        let fits =
+            |job: &JobView| self.needle.as_ref().is_none_or(|needle| has_text(job, &answer.texts, needle));
+        Ok(Some(jobs.into_iter().filter(fits).collect()))
+    }
 }
 
 fn has_text(job: &JobView, texts: &Texts, needle: &str) -> bool {
