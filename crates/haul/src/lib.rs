@@ -14,6 +14,8 @@ mod dialect;
 mod doctor;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+#[cfg(test)]
+mod hot_tests;
 mod http;
 mod net;
 mod outlets;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::{BufMut, BytesMut};
 use haul_client::resp::{encode_request, write_array_header, write_bulk};
 
-use super::reply::Jids;
+use super::reply::{Jids, Speech};
 use crate::clock;
 
 /// Which commands are sent.
@@ -24,16 +24,24 @@ pub(super) enum Kind {
     HttpBulk,
     /// EVALSHA with a qless or reqless script: Haul, or Redis
     Qless,
+    /// put, reserve, delete: beanstalkd
+    Beanstalk,
+    /// No server: append --batch times --payload bytes to a file in --folder and sync it, over and over; what the disk can do
+    Append,
 }
 
 impl Kind {
-    pub(super) fn is_http(self) -> bool {
-        matches!(self, Kind::Http | Kind::HttpBulk)
+    pub(super) fn speech(self) -> Speech {
+        match self {
+            Kind::Http | Kind::HttpBulk => Speech::Http,
+            Kind::Beanstalk => Speech::Beanstalk,
+            _ => Speech::Resp,
+        }
     }
 
     /// Whether a command carries many jobs.
-    fn is_bulk(self) -> bool {
-        matches!(self, Kind::HaulBulk | Kind::HttpBulk)
+    pub(super) fn is_bulk(self) -> bool {
+        matches!(self, Kind::HaulBulk | Kind::HttpBulk | Kind::Append)
     }
 }
 
@@ -63,6 +71,9 @@ pub(super) struct Driver {
     run: u64,
 }
 
+/// How long a pop that waits does so.
+const WAIT_SECONDS: u32 = 1;
+
 /// A job's data, without the letters between.
 const DATA_HEAD: &str = r#"{"x":""#;
 const DATA_TAIL: &str = r#""}"#;
@@ -86,10 +97,11 @@ impl Driver {
     /// What one connection needs to write its commands.
     pub(super) fn desk(&self, queue: &str, number: u64) -> Desk {
         let worker = format!("bench-worker-{number}");
-        let (put, pop) = (self.put(queue), self.pop(&worker, queue));
+        let (put, pop) = (self.put(queue), self.pop(&worker, queue, None));
+        let wait = self.pop(&worker, queue, Some(WAIT_SECONDS));
         let cut = (number as usize).wrapping_mul(CUT_STEP * 1001) % LETTERS;
         let (driver, queue) = (self.clone(), queue.to_owned());
-        Desk { driver, queue, worker, number, made: 0, cut, put, pop, now: String::new() }
+        Desk { driver, queue, worker, number, made: 0, cut, put, pop, wait, now: String::new() }
     }
 
     fn put(&self, queue: &str) -> PutBytes {
@@ -116,6 +128,12 @@ impl Driver {
                 write_http_head("/api/v1/jobs", length, &mut start);
                 return PutBytes { start, head, tail };
             }
+            Kind::Beanstalk => {
+                let length = head.len() + self.filling() + tail.len();
+                start.put_slice(format!("put 0 0 60 {length}\r\n").as_bytes());
+                return PutBytes { start, head, tail: tail + "\r\n" };
+            }
+            Kind::Append => return PutBytes { start, head, tail },
             // Each has a jid of its own.
             Kind::Qless => {}
         }
@@ -123,21 +141,32 @@ impl Driver {
         PutBytes { start, head: format!("${length}\r\n{head}"), tail: format!("{tail}\r\n") }
     }
 
-    fn pop(&self, worker: &str, queue: &str) -> BytesMut {
+    /// A pop; one that waits so many seconds if there is nothing yet.
+    fn pop(&self, worker: &str, queue: &str, wait: Option<u32>) -> BytesMut {
         let mut out = BytesMut::new();
-        let count = self.shape.batch.to_string();
+        let count = if self.shape.kind.is_bulk() { self.shape.batch } else { 1 };
+        let wait = wait.unwrap_or(0).to_string();
         match self.shape.kind {
-            Kind::Haul => encode_request(&["HAUL.POP", worker, "QUEUES", queue], &mut out),
-            Kind::HaulBulk => {
-                encode_request(&["HAUL.POP", worker, "COUNT", &count, "QUEUES", queue], &mut out)
+            Kind::Haul | Kind::HaulBulk => {
+                let count = count.to_string();
+                let mut words = vec!["HAUL.POP", worker];
+                if count != "1" {
+                    words.extend(["COUNT", &count]);
+                }
+                if wait != "0" {
+                    words.extend(["WAIT", &wait]);
+                }
+                words.extend(["QUEUES", queue]);
+                encode_request(&words, &mut out);
             }
             Kind::Http | Kind::HttpBulk => {
-                let count = if self.shape.kind == Kind::Http { 1 } else { self.shape.batch };
-                let body = format!(r#"{{"worker":"{worker}","queues":["{queue}"],"count":{count}}}"#);
+                let body =
+                    format!(r#"{{"worker":"{worker}","queues":["{queue}"],"count":{count},"wait":{wait}}}"#);
                 write_http("/api/v1/pop", &body, &mut out);
             }
-            // Ping pops nothing; qless's pop carries the time.
-            Kind::Ping | Kind::Qless => {}
+            Kind::Beanstalk => out.put_slice(format!("reserve-with-timeout {wait}\r\n").as_bytes()),
+            // Ping and append pop nothing; qless's pop carries the time.
+            Kind::Ping | Kind::Qless | Kind::Append => {}
         }
         out
     }
@@ -174,12 +203,22 @@ pub(super) struct Desk {
     cut: usize,
     put: PutBytes,
     pop: BytesMut,
+    wait: BytesMut,
     now: String,
 }
 
 impl Desk {
-    pub(super) fn is_http(&self) -> bool {
-        self.driver.shape.kind.is_http()
+    pub(super) fn speech(&self) -> Speech {
+        self.driver.shape.kind.speech()
+    }
+
+    /// What a connection says before anything else; answers how many commands that took.
+    pub(super) fn write_hello(&self, out: &mut BytesMut) -> usize {
+        if self.driver.shape.kind != Kind::Beanstalk {
+            return 0;
+        }
+        out.put_slice(format!("use {0}\r\nwatch {0}\r\nignore default\r\n", self.queue).as_bytes());
+        3
     }
 
     /// Jobs that one put, pop or complete is for.
@@ -197,7 +236,7 @@ impl Desk {
     pub(super) fn write_put(&mut self, out: &mut BytesMut) {
         match self.driver.shape.kind {
             Kind::Ping => out.put_slice(&self.put.start),
-            Kind::Haul | Kind::HaulBulk | Kind::Http => {
+            Kind::Haul | Kind::HaulBulk | Kind::Http | Kind::Beanstalk | Kind::Append => {
                 out.put_slice(&self.put.start);
                 (0..self.batch()).for_each(|_| self.write_data(out));
             }
@@ -215,7 +254,7 @@ impl Desk {
 
     fn write_script_put(&mut self, out: &mut BytesMut) {
         self.made += 1;
-        let jid = format!("{:x}-{:x}-{:x}", self.driver.run, self.number, self.made);
+        let jid = self.jid();
         if self.driver.put_names_worker {
             self.write_script("put", &[&self.worker, &self.queue, &jid, "bench"], 2, out);
         } else {
@@ -223,6 +262,47 @@ impl Desk {
         }
         self.write_data(out);
         write_bulk(b"0", out);
+    }
+
+    /// A put whose data says when it was sent: [`sent_micros`] reads it from the job delivered.
+    pub(super) fn write_stamped_put(&mut self, micros: u64, out: &mut BytesMut) {
+        let start = out.len();
+        self.write_put(out);
+        let stamp = format!("{STAMP}{micros:0STAMP_DIGITS$}");
+        let Some(command) = out.get_mut(start..) else { return };
+        let at = memchr::memmem::rfind(command, DATA_HEAD.as_bytes()).map_or(0, |at| at + DATA_HEAD.len());
+        if let Some(place) = command.get_mut(at..at + stamp.len()) {
+            place.copy_from_slice(stamp.as_bytes());
+        }
+    }
+
+    /// A put with a jid of its own, that every fourth time is delayed a little and every fourth time depends on the one
+    /// before.
+    pub(super) fn write_mixed_put(&mut self, out: &mut BytesMut) {
+        let (before, jid) = (self.jid(), {
+            self.made += 1;
+            self.jid()
+        });
+        let more: &[&str] = match self.made % 4 {
+            1 => &["DELAY", MIXED_DELAY],
+            3 => &["DEPENDS", &before],
+            _ => &[],
+        };
+        write_array_header(6 + more.len(), out);
+        ["HAUL.PUT", &self.queue, "bench"].iter().for_each(|arg| write_bulk(arg.as_bytes(), out));
+        self.write_data(out);
+        ["JID", &jid].iter().chain(more).for_each(|arg| write_bulk(arg.as_bytes(), out));
+    }
+
+    /// Renews the locks of these jids.
+    pub(super) fn write_heartbeats(&self, jids: &Jids, out: &mut BytesMut) -> usize {
+        jids.iter().for_each(|jid| encode_request(&[b"HAUL.HEARTBEAT", self.worker.as_bytes(), jid], out));
+        jids.len()
+    }
+
+    /// The jid made last.
+    fn jid(&self) -> String {
+        format!("{:x}-{:x}-{:x}", self.driver.run, self.number, self.made)
     }
 
     fn write_data(&mut self, out: &mut BytesMut) {
@@ -240,10 +320,22 @@ impl Desk {
         }
     }
 
+    pub(super) fn write_waiting_pop(&self, out: &mut BytesMut) {
+        out.put_slice(&self.wait);
+    }
+
     /// Writes the completes of these jids; answers how many commands that took.
     pub(super) fn write_completes(&mut self, jids: &Jids, out: &mut BytesMut) -> usize {
         match self.driver.shape.kind {
-            Kind::Ping => 0,
+            Kind::Ping | Kind::Append => 0,
+            Kind::Beanstalk => {
+                for jid in jids.iter() {
+                    out.put_slice(b"delete ");
+                    out.put_slice(jid);
+                    out.put_slice(b"\r\n");
+                }
+                jids.len()
+            }
             Kind::Haul => {
                 for jid in jids.iter() {
                     encode_request(&[b"HAUL.COMPLETE", self.worker.as_bytes(), jid], out);
@@ -309,6 +401,20 @@ impl Desk {
     }
 }
 
+/// Marks the time in a job's data; no letter of the others.
+const STAMP: char = '@';
+const STAMP_DIGITS: usize = 20;
+/// What the data of a stamped put has at least.
+pub(super) const STAMPED_BYTES_MIN: usize = DATA_HEAD.len() + 1 + STAMP_DIGITS + DATA_TAIL.len();
+/// Seconds a delayed job of the mixed workload waits.
+const MIXED_DELAY: &str = "0.05";
+
+/// When the job in an answer was sent; none if there is no job in it.
+pub(super) fn sent_micros(answer: &[u8]) -> Option<u64> {
+    let at = memchr::memchr(STAMP as u8, answer)? + 1;
+    std::str::from_utf8(answer.get(at..at + STAMP_DIGITS)?).ok()?.parse().ok()
+}
+
 /// Letters and digits in no order (xorshift), the same in every run.
 fn letters(count: usize) -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -345,6 +451,35 @@ mod tests {
     }
 
     #[test]
+    fn a_stamped_put_says_when_it_was_sent() {
+        for kind in [Kind::Haul, Kind::Http, Kind::Beanstalk] {
+            let shape = Shape { kind, batch: 1, payload_bytes: STAMPED_BYTES_MIN };
+            let mut desk = Driver::new(shape, "", None).desk("q", 0);
+            let (mut plain, mut stamped) = (BytesMut::new(), BytesMut::new());
+            desk.write_put(&mut plain);
+            desk.write_stamped_put(1_234_567, &mut stamped);
+            assert_eq!((plain.len(), sent_micros(&plain)), (stamped.len(), None), "{kind:?}");
+            assert_eq!(sent_micros(&stamped), Some(1_234_567), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn mixed_puts_are_delayed_or_depend_in_turn() {
+        let shape = Shape { kind: Kind::Haul, batch: 1, payload_bytes: 20 };
+        let mut desk = Driver::new(shape, "", None).desk("q", 7);
+        let mut puts = Vec::new();
+        for _ in 0..4 {
+            let mut out = BytesMut::new();
+            desk.write_mixed_put(&mut out);
+            puts.push(parsed(&out));
+        }
+        assert_eq!(puts[0][6..], ["DELAY", "0.05"]);
+        assert_eq!(puts[2][6], "DEPENDS");
+        assert_eq!(puts[2][7], puts[1][5]);
+        assert_eq!((puts[1].len(), puts[3].len()), (6, 6));
+    }
+
+    #[test]
     fn every_driver_puts_data_of_the_size_asked_for() {
         let haul = put(Kind::Haul, None);
         assert_eq!(haul[..3], ["HAUL.PUT", "q", "bench"]);
@@ -355,6 +490,11 @@ mod tests {
         assert_ne!(bulk[1], bulk[2]);
         let job: serde_json::Value = serde_json::from_str(&bulk[2]).unwrap();
         assert_eq!(job["data"]["x"].as_str().map(str::len), Some(42));
+        let shape = Shape { kind: Kind::Beanstalk, batch: 1, payload_bytes: 50 };
+        let mut out = BytesMut::new();
+        Driver::new(shape, "", None).desk("q", 0).write_put(&mut out);
+        assert!(out.starts_with(b"put 0 0 60 50\r\n{"));
+        assert_eq!(out.len(), "put 0 0 60 50\r\n".len() + 50 + 2);
         let qless = put(Kind::Qless, Some("QlessAPI.put = function(now, queue,"));
         assert_eq!((qless.len(), qless[3].as_str(), qless[5].as_str()), (10, "put", "q"));
         assert_eq!((qless[8].len(), qless[9].as_str()), (50, "0"));

@@ -5,7 +5,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::reply;
+use super::reply::Speech;
 
 /// Room for answers before each read.
 const READ_BYTES: usize = 64 << 10;
@@ -18,14 +18,14 @@ pub(super) struct Link {
     /// What is to be sent.
     pub(super) out: BytesMut,
     input: BytesMut,
-    is_http: bool,
+    speech: Speech,
 }
 
 impl Link {
-    pub(super) async fn connect(address: &str, is_http: bool) -> anyhow::Result<Link> {
+    pub(super) async fn connect(address: &str, speech: Speech) -> anyhow::Result<Link> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("no server at {address}"))?;
         stream.set_nodelay(true)?;
-        Ok(Link { stream, out: BytesMut::new(), input: BytesMut::new(), is_http })
+        Ok(Link { stream, out: BytesMut::new(), input: BytesMut::new(), speech })
     }
 
     /// Sends what has been written and reads `answers` answers. `seen` gets each, and is called with none after each
@@ -45,14 +45,10 @@ impl Link {
             }
             let before = left;
             while left > 0 {
-                let found = match self.is_http {
-                    true => reply::http_length(&self.input)?,
-                    false => reply::length(&self.input)?,
-                };
-                let Some(length) = found else { break };
+                let Some(length) = self.speech.length(&self.input)? else { break };
                 let answer = self.input.get(..length).unwrap_or_default();
-                if reply::is_refusal(answer) {
-                    let shown = answer.get(1..length.min(SHOWN_BYTES_MAX)).unwrap_or_default();
+                if self.speech.is_refusal(answer) {
+                    let shown = answer.get(..length.min(SHOWN_BYTES_MAX)).unwrap_or_default();
                     bail!("the server refused: {}", String::from_utf8_lossy(shown).trim_end());
                 }
                 seen(Seen::Answer(answer));

@@ -1,12 +1,13 @@
 //! The load: connections that each send a batch, wait for its answers and send the next, until the goal is reached.
 
 use std::cell::Cell;
+use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-use super::driver::Desk;
+use super::driver::{Desk, sent_micros};
 use super::histogram::Histogram;
 use super::link::{Link, Seen};
 use super::reply::{self, Jids};
@@ -20,6 +21,10 @@ pub(super) enum Stage {
     Pop,
     Complete,
     Cycle,
+    /// Some put at a rate, the others wait for jobs.
+    Deliver,
+    /// A cycle with delays, dependencies and heartbeats.
+    Mixed,
 }
 
 impl Stage {
@@ -30,6 +35,8 @@ impl Stage {
             Stage::Pop => "pop",
             Stage::Complete => "complete",
             Stage::Cycle => "lifecycle",
+            Stage::Deliver => "delivery",
+            Stage::Mixed => "mixed",
         }
     }
 }
@@ -50,7 +57,10 @@ pub(super) struct Worked {
     pub(super) ping: Histogram,
     pub(super) put: Histogram,
     pub(super) pop: Histogram,
+    pub(super) heartbeat: Histogram,
     pub(super) complete: Histogram,
+    /// From sending a put to reading its job as the answer to a pop that waited.
+    pub(super) delivery: Histogram,
 }
 
 impl Worked {
@@ -59,24 +69,33 @@ impl Worked {
         self.ping.add(&other.ping);
         self.put.add(&other.put);
         self.pop.add(&other.pop);
+        self.heartbeat.add(&other.heartbeat);
         self.complete.add(&other.complete);
+        self.delivery.add(&other.delivery);
     }
 }
 
 /// What is left to do, shared by all connections.
 struct Budget {
+    start: Instant,
     jobs: Cell<u64>,
     deadline: Option<Instant>,
+    /// Jobs worked on so far.
+    done: Cell<u64>,
+    /// Jobs put and not yet delivered.
+    under_way: Cell<u64>,
+    /// Connections that put.
+    producers: Cell<usize>,
 }
 
 impl Budget {
     fn new(goal: Goal, start: Instant) -> Budget {
-        match goal {
-            Goal::Jobs(jobs) => Budget { jobs: Cell::new(jobs), deadline: None },
-            Goal::Seconds(seconds) => {
-                Budget { jobs: Cell::new(u64::MAX), deadline: Some(start + Duration::from_secs_f64(seconds)) }
-            }
-        }
+        let (jobs, deadline) = match goal {
+            Goal::Jobs(jobs) => (jobs, None),
+            Goal::Seconds(seconds) => (u64::MAX, Some(start + Duration::from_secs_f64(seconds))),
+        };
+        let (done, under_way, producers) = Default::default();
+        Budget { start, jobs: Cell::new(jobs), deadline, done, under_way, producers }
     }
 
     /// Commands to send next, of `batch` jobs each; 0 ends the work.
@@ -97,6 +116,8 @@ pub(super) struct Seat {
     desk: Desk,
     /// Commands sent together.
     pipeline: usize,
+    /// In the delivery workload: seconds between its puts; none: it waits for jobs.
+    pace: Option<f64>,
     /// Jobs it has popped and not completed.
     held: Jids,
     /// The ones completed next.
@@ -106,12 +127,24 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) async fn connect(address: &str, desk: Desk, pipeline: usize) -> anyhow::Result<Seat> {
-        let link = Link::connect(address, desk.is_http()).await?;
+        let mut link = Link::connect(address, desk.speech()).await?;
+        let commands = desk.write_hello(&mut link.out);
+        link.exchange(commands, |_| ()).await?;
         let (held, next, worked) = Default::default();
-        Ok(Seat { link, desk, pipeline, held, next, worked })
+        Ok(Seat { link, desk, pipeline, pace: None, held, next, worked })
+    }
+
+    /// It puts a job every so many seconds while others wait for them.
+    pub(super) fn paced(self, seconds: f64) -> Seat {
+        Seat { pace: Some(seconds), ..self }
     }
 
     async fn work(&mut self, stage: Stage, budget: &Budget) -> anyhow::Result<()> {
+        match (stage, self.pace) {
+            (Stage::Deliver, Some(pace)) => return self.produce(pace, budget).await,
+            (Stage::Deliver, None) => return self.receive(budget).await,
+            _ => {}
+        }
         loop {
             let commands = match stage {
                 Stage::Complete => self.held.len().min(self.pipeline),
@@ -120,7 +153,8 @@ impl Seat {
             if commands == 0 {
                 return Ok(());
             }
-            self.worked.jobs += match stage {
+            let jobs = match stage {
+                Stage::Deliver => 0,
                 Stage::Ping => self.ping(commands).await?,
                 Stage::Put => self.put(commands).await?,
                 Stage::Pop => self.pop(commands).await?,
@@ -130,8 +164,67 @@ impl Seat {
                     self.pop(commands).await?;
                     self.complete(usize::MAX).await?
                 }
+                Stage::Mixed => self.mixed(commands).await?,
             };
+            self.worked.jobs += jobs;
+            budget.done.set(budget.done.get() + jobs);
         }
+    }
+
+    /// Puts at its pace, however long the answers take: a server that falls behind is seen as latency.
+    async fn produce(&mut self, pace: f64, budget: &Budget) -> anyhow::Result<()> {
+        budget.producers.set(budget.producers.get() + 1);
+        let mut next = budget.start.elapsed().as_secs_f64();
+        while budget.take(1, 1) > 0 {
+            let due = budget.start + Duration::from_secs_f64(next);
+            tokio::time::sleep_until(due.into()).await;
+            next += pace;
+            let micros = u64::try_from(budget.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.desk.write_stamped_put(micros, &mut self.link.out);
+            budget.under_way.set(budget.under_way.get() + 1);
+            timed(&mut self.link, 1, &mut self.worked.put, |_| ()).await?;
+        }
+        budget.producers.set(budget.producers.get() - 1);
+        Ok(())
+    }
+
+    /// Waits for a job, completes it, waits again, until all that was put has come.
+    async fn receive(&mut self, budget: &Budget) -> anyhow::Result<()> {
+        // Whoever puts has begun by then.
+        tokio::task::yield_now().await;
+        while budget.producers.get() > 0 || budget.under_way.get() > 0 {
+            self.desk.write_waiting_pop(&mut self.link.out);
+            let (held, mut sent) = (&mut self.held, None);
+            self.link
+                .exchange(1, |seen| {
+                    if let Seen::Answer(answer) = seen {
+                        reply::collect_jids(answer, held);
+                        sent = sent_micros(answer);
+                    }
+                })
+                .await?;
+            let Some(sent) = sent else { continue };
+            let took = budget.start.elapsed().saturating_sub(Duration::from_micros(sent));
+            self.worked.delivery.record(took, 1);
+            budget.under_way.set(budget.under_way.get().saturating_sub(1));
+            let jobs = self.complete(usize::MAX).await?;
+            self.worked.jobs += jobs;
+            budget.done.set(budget.done.get() + jobs);
+        }
+        Ok(())
+    }
+
+    /// Puts, pops what there is, renews the locks, completes.
+    async fn mixed(&mut self, commands: usize) -> anyhow::Result<u64> {
+        (0..commands).for_each(|_| self.desk.write_mixed_put(&mut self.link.out));
+        timed(&mut self.link, commands, &mut self.worked.put, |_| ()).await?;
+        (0..commands).for_each(|_| self.desk.write_pop(&mut self.link.out));
+        let held = &mut self.held;
+        timed(&mut self.link, commands, &mut self.worked.pop, |answer| reply::collect_jids(answer, held))
+            .await?;
+        let beats = self.desk.write_heartbeats(&self.held, &mut self.link.out);
+        timed(&mut self.link, beats, &mut self.worked.heartbeat, |_| ()).await?;
+        self.complete(usize::MAX).await
     }
 
     async fn ping(&mut self, commands: usize) -> anyhow::Result<u64> {
@@ -204,11 +297,40 @@ pub(super) async fn run(seats: Vec<Seat>, stage: Stage, goal: Goal) -> anyhow::R
     }
     let mut worked = Worked::default();
     let mut seats = Vec::new();
-    while let Some(seat) = tasks.join_next().await {
+    let mut look = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        let seat = tokio::select! {
+            seat = tasks.join_next() => seat,
+            _ = look.tick() => {
+                progress(stage, Some(&budget));
+                continue;
+            }
+        };
+        let Some(seat) = seat else { break };
         let mut seat = seat??;
         worked.add(&std::mem::take(&mut seat.worked));
         seats.push(seat);
     }
     worked.seconds = start.elapsed().as_secs_f64();
+    progress(stage, None);
     Ok((worked, seats))
+}
+
+/// Says on a terminal how far it is; none: that line is wiped.
+#[expect(clippy::print_stderr, reason = "for the person who waits")]
+fn progress(stage: Stage, budget: Option<&Budget>) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    match budget {
+        Some(budget) => {
+            let (done, seconds) = (budget.done.get(), budget.start.elapsed().as_secs_f64());
+            eprint!(
+                "\r{}: {done} in {seconds:.0} s, {:.0}/s ",
+                stage.name(),
+                done as f64 / seconds.max(0.001)
+            );
+        }
+        None => eprint!("\r{:60}\r", ""),
+    }
 }

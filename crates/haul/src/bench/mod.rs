@@ -1,9 +1,11 @@
-//! `haul bench`: a load generator for Haul and, with the same bytes, for Redis with a qless script.
+//! `haul bench`: a load generator for Haul and, with the same bytes, for Redis with a qless script and for beanstalkd.
 //!
 //! A map: `driver` writes a server's commands, `reply` reads its answers, `link` is a connection, `load` keeps the
-//! connections busy, `server` asks the server what it spent, `report` shows it all. One thread, so that the generator
+//! connections busy, `server` asks the server what it spent, `append` is the disk without a server, `report` shows it
+//! all. One thread, so that the generator
 //! leaves the cores to the server. It knows servers only by their addresses.
 
+mod append;
 mod driver;
 mod histogram;
 mod link;
@@ -19,6 +21,7 @@ use anyhow::{Context, bail};
 
 use driver::{Driver, Kind, Shape};
 use load::{Goal, Seat, Stage};
+use reply::Speech;
 use report::{Phase, Report};
 
 /// Jobs in each call that fills a backlog.
@@ -38,6 +41,10 @@ enum Workload {
     Lifecycle,
     /// All the puts, then all the pops, then all the completes, each measured for itself
     Phases,
+    /// Half of the connections wait for jobs, the others put --rate a second: how long from put to delivery
+    Delivery,
+    /// As lifecycle, with delayed and dependent jobs and a heartbeat for each
+    Mixed,
 }
 
 /// Put a server under load and measure it
@@ -46,11 +53,14 @@ enum Workload {
   haul bench
   haul bench --driver haul-bulk --batch 100 --pipeline 1 --duration 10
   haul bench --driver ping --pipeline 1
+  haul bench --workload delivery --connections 2 --rate 50
+  haul bench --driver append --batch 100 --payload 700 --folder /var/lib/haul
+  haul bench --driver beanstalk --address 127.0.0.1:11300
   haul bench --driver qless --script qless.lua --rename-extend --address 127.0.0.1:6379
 
 The jobs go to queues named bench-0, bench-1, ...; those of the workload put stay there.")]
 pub(crate) struct Bench {
-    /// The server: Haul, or Redis
+    /// The server: Haul, Redis, or beanstalkd
     #[arg(long, env = "HAUL_SERVER", value_name = "HOST:PORT", default_value = "127.0.0.1:4286")]
     address: String,
     /// The HTTP side of the server, for the drivers http and http-bulk
@@ -67,7 +77,7 @@ pub(crate) struct Bench {
     /// Commands sent together on each connection
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
     pipeline: u64,
-    /// Jobs in each command of the drivers haul-bulk and http-bulk
+    /// Jobs in each command of the drivers haul-bulk and http-bulk, and in each sync of append
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=BATCH_MAX as u64))]
     batch: u64,
     /// How long to measure
@@ -85,6 +95,12 @@ pub(crate) struct Bench {
     /// Waiting jobs to put in before measuring
     #[arg(long, value_name = "N", default_value_t = 0)]
     backlog: u64,
+    /// Puts a second, all connections together, for the workload delivery
+    #[arg(long, value_name = "N", default_value_t = 100.0)]
+    rate: f64,
+    /// Where the driver append has its file
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
     /// The Lua text of qless or reqless, for the driver qless
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -112,15 +128,49 @@ pub(crate) fn run(bench: &Bench, json: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-async fn measure(bench: &Bench) -> anyhow::Result<Report> {
+/// Whether what is asked for can be done together.
+fn check(bench: &Bench) -> anyhow::Result<()> {
     if bench.workload == Workload::Phases && bench.jobs.is_none() {
         bail!("the workload phases needs --jobs");
     }
     if !(bench.duration > 0.0 && bench.duration.is_finite()) {
         bail!("--duration must be more than 0 seconds, not {}", bench.duration);
     }
+    if bench.workload == Workload::Mixed && bench.driver != Kind::Haul {
+        bail!("the workload mixed is for the driver haul only");
+    }
+    if bench.workload == Workload::Delivery {
+        if !matches!(bench.driver, Kind::Haul | Kind::Http | Kind::Beanstalk) {
+            bail!(
+                "the workload delivery is for the drivers haul, http and beanstalk: others have no pop that waits"
+            );
+        }
+        if bench.connections < 2 || bench.queues > 1 {
+            bail!("the workload delivery needs at least 2 connections and one queue");
+        }
+        if !(bench.rate > 0.0 && bench.rate.is_finite()) {
+            bail!("--rate must be more than 0, not {}", bench.rate);
+        }
+        if bench.payload < driver::STAMPED_BYTES_MIN {
+            bail!("the workload delivery needs --payload {} at least", driver::STAMPED_BYTES_MIN);
+        }
+    }
+    Ok(())
+}
+
+async fn measure(bench: &Bench) -> anyhow::Result<Report> {
+    check(bench)?;
     let script = script(bench)?;
-    let mut server = server::Server::connect(&bench.address).await?;
+    if bench.driver == Kind::Append {
+        let shape = Shape { kind: Kind::Append, batch: bench.batch as usize, payload_bytes: bench.payload };
+        let desk = Driver::new(shape, "", None).desk("bench-0", 0);
+        let (worked, spent) = append::run(&bench.folder, desk, bench.duration)?;
+        return Ok(Report {
+            setting: report::Setting::of(bench),
+            phases: vec![Phase::new("append", worked, spent)],
+        });
+    }
+    let mut server = server::Server::connect(&bench.address, bench.driver.speech()).await?;
     let sha = match &script {
         Some(text) => server.load_script(text).await?,
         None => String::new(),
@@ -152,6 +202,8 @@ fn stages(bench: &Bench) -> Vec<Stage> {
         (_, Workload::Put) => vec![Stage::Put],
         (_, Workload::Lifecycle) => vec![Stage::Cycle],
         (_, Workload::Phases) => vec![Stage::Put, Stage::Pop, Stage::Complete],
+        (_, Workload::Delivery) => vec![Stage::Deliver],
+        (_, Workload::Mixed) => vec![Stage::Mixed],
     }
 }
 
@@ -179,8 +231,11 @@ async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Resul
     for number in 0..bench.connections {
         let queue = format!("bench-{}", number % bench.queues);
         let desk = driver.desk(&queue, number);
-        let address = if desk.is_http() { &bench.http } else { &bench.address };
-        seats.push(Seat::connect(address, desk, pipeline).await?);
+        let address = if desk.speech() == Speech::Http { &bench.http } else { &bench.address };
+        let seat = Seat::connect(address, desk, pipeline).await?;
+        let producers = bench.connections / 2;
+        let is_producer = bench.workload == Workload::Delivery && number < producers;
+        seats.push(if is_producer { seat.paced(producers as f64 / bench.rate) } else { seat });
     }
     Ok(seats)
 }

@@ -44,13 +44,44 @@ impl Jids {
     }
 }
 
-/// The bytes are not RESP, or not HTTP.
+/// The bytes are not an answer in the server's protocol.
 #[derive(Debug, thiserror::Error)]
 #[error("the server's answer is not in its protocol")]
-pub(super) struct NotResp;
+pub(super) struct NotSpoken;
 
-/// How many bytes the answer at the start of the buffer takes; none while it is incomplete.
-pub(super) fn length(buf: &[u8]) -> Result<Option<usize>, NotResp> {
+/// The protocol of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speech {
+    Resp,
+    Http,
+    Beanstalk,
+}
+
+impl Speech {
+    /// How many bytes the answer at the start of the buffer takes; none while it is incomplete.
+    pub(super) fn length(self, buf: &[u8]) -> Result<Option<usize>, NotSpoken> {
+        match self {
+            Speech::Resp => resp_length(buf),
+            Speech::Http => http_length(buf),
+            Speech::Beanstalk => beanstalk_length(buf),
+        }
+    }
+
+    /// Whether the server said no.
+    pub(super) fn is_refusal(self, answer: &[u8]) -> bool {
+        match self {
+            Speech::Resp => answer.first() == Some(&b'-'),
+            Speech::Http => answer.get(9) != Some(&b'2'),
+            Speech::Beanstalk => !BEANSTALK_ANSWERS.iter().any(|word| answer.starts_with(word)),
+        }
+    }
+}
+
+/// What beanstalkd answers when all is well.
+const BEANSTALK_ANSWERS: [&[u8]; 7] =
+    [b"INSERTED ", b"RESERVED ", b"DELETED\r", b"USING ", b"WATCHING ", b"OK ", b"TIMED_OUT\r"];
+
+fn resp_length(buf: &[u8]) -> Result<Option<usize>, NotSpoken> {
     let (mut at, mut left) = (0, 1_usize);
     while left > 0 {
         let Some(rest) = buf.get(at..).filter(|rest| !rest.is_empty()) else { return Ok(None) };
@@ -61,14 +92,13 @@ pub(super) fn length(buf: &[u8]) -> Result<Option<usize>, NotResp> {
             Some(b'+' | b'-' | b':') => {}
             Some(b'$') => at += number(rest, line_end)?.map_or(0, |bytes| bytes + 2),
             Some(b'*') => left += number(rest, line_end)?.unwrap_or(0),
-            _ => return Err(NotResp),
+            _ => return Err(NotSpoken),
         }
     }
     Ok((at <= buf.len()).then_some(at))
 }
 
-/// How many bytes the HTTP answer at the start of the buffer takes; none while it is incomplete.
-pub(super) fn http_length(buf: &[u8]) -> Result<Option<usize>, NotResp> {
+fn http_length(buf: &[u8]) -> Result<Option<usize>, NotSpoken> {
     const MARK: &[u8] = b"\r\ncontent-length: ";
     let Some(head) = memmem::find(buf, b"\r\n\r\n") else { return Ok(None) };
     let lines = buf.get(..head + 2).unwrap_or_default();
@@ -77,8 +107,8 @@ pub(super) fn http_length(buf: &[u8]) -> Result<Option<usize>, NotResp> {
             let digits = lines.get(at + MARK.len()..).unwrap_or_default();
             let end = memchr::memchr(b'\r', digits).unwrap_or(0);
             let text =
-                digits.get(..end).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or(NotResp)?;
-            text.parse::<usize>().map_err(|_| NotResp)?
+                digits.get(..end).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or(NotSpoken)?;
+            text.parse::<usize>().map_err(|_| NotSpoken)?
         }
         None => 0,
     };
@@ -86,24 +116,38 @@ pub(super) fn http_length(buf: &[u8]) -> Result<Option<usize>, NotResp> {
     Ok((length <= buf.len()).then_some(length))
 }
 
-/// Whether the server said no.
-pub(super) fn is_refusal(answer: &[u8]) -> bool {
-    answer.first() == Some(&b'-') || (answer.starts_with(b"HTTP/1.1 ") && answer.get(9) != Some(&b'2'))
+/// A line; behind `RESERVED id bytes` and `OK bytes` follow as many bytes and a line's end.
+fn beanstalk_length(buf: &[u8]) -> Result<Option<usize>, NotSpoken> {
+    let Some(line_end) = memchr::memchr(b'\n', buf) else { return Ok(None) };
+    let line = std::str::from_utf8(buf.get(..line_end).unwrap_or_default()).map_err(|_| NotSpoken)?;
+    let mut words = line.split_ascii_whitespace();
+    let body = match words.next() {
+        Some("RESERVED" | "OK") => {
+            let bytes = words.next_back().and_then(|word| word.parse::<usize>().ok()).ok_or(NotSpoken)?;
+            bytes + 2
+        }
+        _ => 0,
+    };
+    let length = line_end + 1 + body;
+    Ok((length <= buf.len()).then_some(length))
 }
 
 /// The number in a header; none for -1.
-fn number(rest: &[u8], line_end: usize) -> Result<Option<usize>, NotResp> {
-    let digits = rest.get(1..line_end.saturating_sub(1)).ok_or(NotResp)?;
+fn number(rest: &[u8], line_end: usize) -> Result<Option<usize>, NotSpoken> {
+    let digits = rest.get(1..line_end.saturating_sub(1)).ok_or(NotSpoken)?;
     if digits == b"-1" {
         return Ok(None);
     }
-    let text = std::str::from_utf8(digits).map_err(|_| NotResp)?;
-    text.parse().map(Some).map_err(|_| NotResp)
+    let text = std::str::from_utf8(digits).map_err(|_| NotSpoken)?;
+    text.parse().map(Some).map_err(|_| NotSpoken)
 }
 
-/// Collects the jids of the jobs in an answer to pop; as JSON, whatever wraps it.
+/// Collects the jids of the jobs in an answer to pop: beanstalkd's one, or those in JSON, whatever wraps it.
 pub(super) fn collect_jids(answer: &[u8], jids: &mut Jids) {
     const MARK: &[u8] = b"\"jid\":\"";
+    if let Some(id) = answer.strip_prefix(b"RESERVED ") {
+        return jids.push(id.split(|byte| *byte == b' ').next().unwrap_or_default());
+    }
     let mut rest = answer;
     while let Some(at) = memmem::find(rest, MARK) {
         let from = rest.get(at + MARK.len()..).unwrap_or_default();
@@ -115,8 +159,11 @@ pub(super) fn collect_jids(answer: &[u8], jids: &mut Jids) {
 
 /// How many jobs an answer says are complete: one for a single complete, one for each element of a bulk one.
 pub(super) fn count_complete(answer: &[u8]) -> usize {
-    let mark: &[u8] =
-        if answer.starts_with(b"HTTP/1.1 ") { b"\"state\":\"complete\"" } else { b"complete\r\n" };
+    let mark: &[u8] = match answer.first() {
+        Some(b'H') => b"\"state\":\"complete\"",
+        Some(b'D') => b"DELETED\r\n",
+        _ => b"complete\r\n",
+    };
     memmem::find_iter(answer, mark).count()
 }
 
@@ -130,11 +177,30 @@ mod tests {
             ["+PONG\r\n", "$3\r\nabc\r\n", "$-1\r\n", "*2\r\n$1\r\na\r\n*1\r\n:5\r\n", "*0\r\n", "*-1\r\n"]
         {
             for cut in 0..whole.len() {
-                assert_eq!(length(&whole.as_bytes()[..cut]).unwrap(), None, "{whole:?} cut at {cut}");
+                assert_eq!(resp_length(&whole.as_bytes()[..cut]).unwrap(), None, "{whole:?} cut at {cut}");
             }
-            assert_eq!(length(format!("{whole}+next").as_bytes()).unwrap(), Some(whole.len()));
+            assert_eq!(resp_length(format!("{whole}+next").as_bytes()).unwrap(), Some(whole.len()));
         }
-        assert!(length(b"hello\r\n").is_err());
+        assert!(resp_length(b"hello\r\n").is_err());
+    }
+
+    #[test]
+    fn beanstalkds_answers_are_known_once_they_are_whole() {
+        for whole in ["INSERTED 5\r\n", "RESERVED 5 3\r\na\nb\r\n", "DELETED\r\n", "TIMED_OUT\r\n"] {
+            for cut in 0..whole.len() {
+                assert_eq!(
+                    beanstalk_length(&whole.as_bytes()[..cut]).unwrap(),
+                    None,
+                    "{whole:?} cut at {cut}"
+                );
+            }
+            assert_eq!(beanstalk_length(format!("{whole}DELETED").as_bytes()).unwrap(), Some(whole.len()));
+            assert!(!Speech::Beanstalk.is_refusal(whole.as_bytes()));
+        }
+        assert!(Speech::Beanstalk.is_refusal(b"OUT_OF_MEMORY\r\n"));
+        let mut jids = Jids::default();
+        collect_jids(b"RESERVED 57 3\r\nabc\r\n", &mut jids);
+        assert_eq!(jids.iter().collect::<Vec<_>>(), [b"57".as_slice()]);
     }
 
     #[test]

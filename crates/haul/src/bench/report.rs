@@ -22,6 +22,8 @@ pub(super) struct Setting {
     payload_bytes: usize,
     queues: u64,
     backlog: u64,
+    /// Puts a second of the workload delivery.
+    rate: Option<f64>,
 }
 
 impl Setting {
@@ -32,10 +34,11 @@ impl Setting {
             workload: bench.workload,
             connections: bench.connections,
             pipeline: bench.pipeline,
-            batch: (bench.driver == Kind::HaulBulk).then_some(bench.batch),
+            batch: bench.driver.is_bulk().then_some(bench.batch),
             payload_bytes: bench.payload,
             queues: bench.queues,
             backlog: bench.backlog,
+            rate: (bench.workload == Workload::Delivery).then_some(bench.rate),
         }
     }
 }
@@ -89,12 +92,15 @@ impl Phase {
             ("ping", &worked.ping),
             ("put", &worked.put),
             ("pop", &worked.pop),
+            ("heartbeat", &worked.heartbeat),
             ("complete", &worked.complete),
+            ("delivery", &worked.delivery),
         ];
         let used = all.iter().filter(|(_, histogram)| histogram.count() > 0);
         let latency: Vec<Latency> =
             used.map(|(command, histogram)| Latency::of(command, histogram)).collect();
-        let commands: u64 = latency.iter().map(|latency| latency.count).sum();
+        let commands = latency.iter().filter(|latency| latency.command != "delivery");
+        let commands: u64 = commands.map(|latency| latency.count).sum();
         let jobs = worked.jobs.max(1) as f64;
         Phase {
             name,

@@ -1,11 +1,13 @@
-//! What the server says about itself: INFO before and after.
+//! What the server says about itself before and after: INFO, or beanstalkd's stats.
 
 use std::time::Duration;
 
 use anyhow::Context;
+use bytes::BufMut;
 use haul_client::resp::encode_request;
 
 use super::link::{Link, Seen};
+use super::reply::Speech;
 
 /// Haul's store figures are renewed four times a second.
 const FIGURES_RENEWED: Duration = Duration::from_millis(700);
@@ -13,6 +15,7 @@ const FIGURES_RENEWED: Duration = Duration::from_millis(700);
 /// A connection apart, for questions.
 pub(super) struct Server {
     link: Link,
+    speech: Speech,
 }
 
 /// What was used up to a moment.
@@ -35,12 +38,17 @@ pub(super) struct Spent {
 }
 
 impl Server {
-    pub(super) async fn connect(address: &str) -> anyhow::Result<Server> {
-        Ok(Server { link: Link::connect(address, false).await? })
+    /// HTTP is measured over the Redis protocol too.
+    pub(super) async fn connect(address: &str, speech: Speech) -> anyhow::Result<Server> {
+        let speech = if speech == Speech::Http { Speech::Resp } else { speech };
+        Ok(Server { link: Link::connect(address, speech).await?, speech })
     }
 
     async fn ask(&mut self, command: &[&str]) -> anyhow::Result<String> {
-        encode_request(command, &mut self.link.out);
+        match self.speech {
+            Speech::Beanstalk => self.link.out.put_slice((command.join(" ") + "\r\n").as_bytes()),
+            _ => encode_request(command, &mut self.link.out),
+        }
         let mut text = String::new();
         self.link
             .exchange(1, |seen| {
@@ -59,12 +67,17 @@ impl Server {
     }
 
     pub(super) async fn usage(&mut self) -> anyhow::Result<Usage> {
-        let info = self.ask(&["INFO"]).await?;
+        let (question, cpu) = match self.speech {
+            Speech::Beanstalk => ("stats", ["rusage-utime", "rusage-stime"]),
+            _ => ("INFO", ["used_cpu_user", "used_cpu_sys"]),
+        };
+        let info = self.ask(&[question]).await?;
         let field = |name: &str| -> Option<f64> {
-            info.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| *key == name)?.1.parse().ok()
+            let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+            fields.find(|(key, _)| *key == name)?.1.trim().parse().ok()
         };
         Ok(Usage {
-            cpu_seconds: field("used_cpu_sys").unwrap_or(0.0) + field("used_cpu_user").unwrap_or(0.0),
+            cpu_seconds: cpu.iter().filter_map(|name| field(name)).sum(),
             fsyncs: field("haul_fsyncs"),
             bytes: field("haul_bytes_written").or_else(|| field("aof_current_size")),
             own_cpu_seconds: own_cpu_seconds(),
@@ -92,7 +105,7 @@ impl Server {
 }
 
 /// User and system time of this process, from `/proc`; in clock ticks of 10 ms.
-fn own_cpu_seconds() -> f64 {
+pub(super) fn own_cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     fields.skip(11).take(2).filter_map(|text| text.parse::<f64>().ok()).sum::<f64>() / 100.0
