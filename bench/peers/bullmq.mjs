@@ -3,9 +3,10 @@
 //
 //   node bullmq.mjs put PORT JOBS BATCH PAYLOAD     node bullmq.mjs work PORT JOBS
 import { Queue, Worker } from "bullmq";
+import { Redis } from "ioredis";
 
 const [mode, port, jobs, batch, payload] = [process.argv[2], ...process.argv.slice(3).map(Number)];
-const connection = { host: "127.0.0.1", port, maxRetriesPerRequest: null };
+const connection = new Redis({ port, maxRetriesPerRequest: null });
 
 if (mode === "put") {
   const queue = new Queue("bench", { connection, defaultJobOptions: { removeOnComplete: true } });
@@ -17,6 +18,7 @@ if (mode === "put") {
   }
   console.log(JSON.stringify({ seconds: (performance.now() - start) / 1000 }));
   await queue.close();
+  connection.disconnect();
 } else {
   let left = jobs;
   let ended;
@@ -29,4 +31,5 @@ if (mode === "put") {
   await all;
   console.log(JSON.stringify({ seconds: (performance.now() - start) / 1000 }));
   await worker.close();
+  connection.disconnect();
 }
