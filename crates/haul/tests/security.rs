@@ -162,6 +162,38 @@ mod tests {
         assert!(server.log().contains("a wrong token was shown"));
     }
 
+    /// Logs in with a token; answers the whole answer and the cookie to show.
+    fn log_in(address: &str, token: &str) -> (String, String) {
+        let body = format!(r#"{{"token":"{token}"}}"#);
+        let request = format!(
+            "POST /ui/login HTTP/1.1\r\nhost: {address}\r\norigin: http://{address}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = exchange(address, request.as_bytes());
+        assert_status(&answer, 204);
+        let set = answer.lines().find(|line| line.to_lowercase().starts_with("set-cookie: ")).unwrap();
+        let cookie = set.split(": ").nth(1).unwrap().split(';').next().unwrap();
+        (answer.clone(), format!("cookie: {cookie}\r\n"))
+    }
+
+    #[test]
+    fn a_session_of_the_page_ends_with_its_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = serve_both(folder.path(), &[]);
+        let (data, http) = (folder.path().to_str().unwrap().to_owned(), http_address(&server));
+        says(&["token", "add", "ops", "--role", "admin", "--data", &data], &[], 0);
+        let token = says(&["token", "add", "eye", "--role", "view", "--data", &data], &[], 0);
+        server.wait_for("the tokens have changed");
+        eventually("the token is asked for", || get(&http, "/api/v1/queues", "").contains(" 401 "));
+        let (answer, cookie) = log_in(&http, &token);
+        assert!(answer.contains("HttpOnly; SameSite=Strict") && !answer.contains("Secure"), "{answer}");
+        assert!(!answer.contains(&token), "the cookie is not the token");
+        assert_status(&get(&http, "/api/v1/queues", &cookie), 200);
+        says(&["token", "remove", "eye", "--data", &data], &[], 0);
+        eventually("the session has ended", || get(&http, "/api/v1/queues", &cookie).contains(" 401 "));
+    }
+
     #[test]
     fn a_broken_file_of_tokens_stops_the_start_and_says_which() {
         let folder = tempfile::tempdir().unwrap();
@@ -241,6 +273,11 @@ mod tests {
             .map(str::to_owned);
         if let Ok(output) = Command::new("curl").args(curl).output() {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "ok\n");
+        }
+        let login = ["-s", "-i", "--max-time", "30", "--cacert", &old.ca(), "--json", "{\"token\":\"\"}"];
+        if let Ok(output) = Command::new("curl").args(login).arg(format!("https://{http}/ui/logout")).output() {
+            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(told.contains("SameSite=Strict; Secure"), "{told}");
         }
 
         // What cannot be used is not used.
