@@ -115,7 +115,7 @@ fn qless() {
     for turn in 0..jobs() / ROUND {
         for at in 0..ROUND {
             let jid = format!("{:032x}", turn * ROUND + at);
-            let put = ["put", "1700000000", "mail", &jid, "email", DATA, "0"];
+            let put = ["put", "1700000000", "me", "mail", &jid, "email", DATA, "0"];
             encode_request(&put, &mut line.input);
         }
         line.round();

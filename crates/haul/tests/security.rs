@@ -275,7 +275,8 @@ mod tests {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "ok\n");
         }
         let login = ["-s", "-i", "--max-time", "30", "--cacert", &old.ca(), "--json", "{\"token\":\"\"}"];
-        if let Ok(output) = Command::new("curl").args(login).arg(format!("https://{http}/ui/logout")).output() {
+        if let Ok(output) = Command::new("curl").args(login).arg(format!("https://{http}/ui/logout")).output()
+        {
             let told = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(told.contains("SameSite=Strict; Secure"), "{told}");
         }
