@@ -50,7 +50,10 @@ pub(crate) struct Ended {
 /// Why a task did not start.
 pub(crate) enum NotStarted {
     /// There is no such command, or it may not be run: the status a shell would have, and why.
-    Command { status: ExitStatus, words: String },
+    Command {
+        status: ExitStatus,
+        words: String,
+    },
     Fault(io::Error),
 }
 

@@ -1,5 +1,6 @@
 //! `haul work` with real processes: tasks that outlive their worker, guardians that are killed, limits, and a contest of
-//! two workers while everything around them is killed. `HAUL_LONG=1` runs the long versions.
+//! two workers while everything around them is killed. `HAUL_LONG=1` runs the long versions; `HAUL_BIN` names a binary whose
+//! workers are to be tested, such as one built for release, which carries its guardian.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,6 +29,11 @@ use serde_json::{Value, json};
 
 fn long() -> bool {
     std::env::var_os("HAUL_LONG").is_some()
+}
+
+/// What workers and their guardians are.
+fn binary() -> PathBuf {
+    std::env::var_os("HAUL_BIN").map_or_else(|| env!("CARGO_BIN_EXE_haul").into(), PathBuf::from)
 }
 
 /// A server on a port that stays the same when it is started anew, and a folder for everything.
@@ -104,13 +110,13 @@ impl Rig {
     }
 
     fn haul(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+        let mut command = Command::new(binary());
         command.args(args).env("HAUL_SERVER", &self.address).env_remove("HAUL_WORKER").stdin(Stdio::null());
         command
     }
 
     fn work(&self, state: &str, options: &[&str], task: &Path) -> Worker {
-        self.work_by(Path::new(env!("CARGO_BIN_EXE_haul")), &self.address, state, options, task)
+        self.work_by(&binary(), &self.address, state, options, task)
     }
 
     /// By another binary, or through another address.
@@ -272,7 +278,9 @@ fn a_command_that_cannot_be_run_is_named() {
     let rig = Rig::new();
     let locked = rig.script("locked", "true");
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o644)).unwrap();
-    for (jid, command, group) in [("missing", Path::new("/no/such/command"), "exit-127"), ("locked", &locked, "exit-126")] {
+    for (jid, command, group) in
+        [("missing", Path::new("/no/such/command"), "exit-127"), ("locked", &locked, "exit-126")]
+    {
         rig.put(jid, &json!({}));
         let _worker = rig.work("state", &[], command);
         let job = rig.ended(jid);
@@ -340,7 +348,7 @@ fn a_result_is_bounded_and_says_so() {
 
 /// A copy of the binary that says it is of another version.
 fn another_version(rig: &Rig, name: &str, version: &str) -> PathBuf {
-    let mut bytes = fs::read(env!("CARGO_BIN_EXE_haul")).unwrap();
+    let mut bytes = fs::read(binary()).unwrap();
     let (own, other) = (env!("CARGO_PKG_VERSION").as_bytes(), version.as_bytes());
     assert_eq!(own.len(), other.len(), "so that nothing else moves");
     let places: Vec<usize> = memchr::memmem::find_iter(&bytes, own).collect();
@@ -356,8 +364,8 @@ fn another_version(rig: &Rig, name: &str, version: &str) -> PathBuf {
 /// One task through every way a worker can end, with a lock shorter than the task.
 #[test]
 fn a_task_outlives_its_worker_however_that_ends() {
-    let seconds = if long() { 60.0 } else { 12.0 };
-    let lock = if long() { "20s" } else { "8s" };
+    let seconds = if long() { 60.0 } else { 30.0 };
+    let lock = if long() { "20s" } else { "12s" };
     let mut rig = Rig::new();
     let task = slow_task(&rig, seconds);
     rig.put("j", &json!({}));
@@ -510,8 +518,7 @@ fn a_server_killed_at_the_moment_of_completion_does_not_make_it_twice_or_never()
     let mut rig = Rig::new();
     let task = slow_task(&rig, 0.1);
     let between = Between::new(&rig.address);
-    let binary = Path::new(env!("CARGO_BIN_EXE_haul"));
-    let _worker = rig.work_by(binary, &between.address, "state", &[], &task);
+    let _worker = rig.work_by(&binary(), &between.address, "state", &[], &task);
     // The completion did not arrive; it arrived, and the answer did not.
     for (round, arrives) in [(1, false), (2, true)] {
         *between.cut.lock().unwrap() = Some(arrives);

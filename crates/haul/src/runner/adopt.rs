@@ -2,7 +2,6 @@
 //! left is ended, told, and removed.
 
 use haul_client::Client;
-
 use haul_guard::folder::{Folder, Record, State};
 use haul_guard::outcome::{Outcome, Teller};
 use haul_guard::process::{self, Identity};

@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use haul_client::{Client, Error, Heartbeat, Job, Json, Report};
+use haul_guard::lease::Lease;
+use haul_guard::outcome::{Outcome, Teller};
+use haul_guard::process::{self, Identity};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,9 +24,6 @@ use tokio::sync::mpsc;
 use super::life::{Facts, SIGN};
 use super::worker::{PATIENCE, Signals, Taken, Taker, Taking, Work, listen};
 use crate::clock;
-use haul_guard::lease::Lease;
-use haul_guard::outcome::{Outcome, Teller};
-use haul_guard::process::{self, Identity};
 
 /// Jobs asked for at once, at most.
 const POP_COUNT_MAX: usize = 1000;

@@ -6,10 +6,14 @@ use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use haul_client::{Client, Error, Job, Pop, Subscription};
+use haul_guard::folder::State;
+use haul_guard::guardian::{Assigned, Order as ToGuardian};
+use haul_guard::plan::Plan;
+use haul_guard::process::{self, Identity};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,10 +23,6 @@ use super::adopt;
 use super::life::{self, Facts, SIGN};
 use super::patterns;
 use super::program::Program;
-use haul_guard::folder::State;
-use haul_guard::guardian::{Assigned, Order as ToGuardian};
-use haul_guard::plan::Plan;
-use haul_guard::process::{self, Identity};
 
 /// The longest a pop waits for a job: its lock is counted from before the wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -322,13 +322,7 @@ impl Worker {
         if self.stillborn >= STILLBORN_MAX {
             return Err(io::Error::other("they end before they begin"));
         }
-        let mut child = self
-            .program
-            .command()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
+        let mut child = self.program.start()?;
         self.next_number += 1;
         let number = self.next_number;
         let missing = || io::Error::other("no pipe");
