@@ -14,6 +14,8 @@
 //!
 //! This crate knows nothing of the engine or the store: everything it does, it does over the protocol.
 
+#![forbid(unsafe_code)]
+
 mod backoff;
 mod client;
 mod command;

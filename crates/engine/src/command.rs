@@ -40,6 +40,8 @@ pub struct Rules {
     pub events: bool,
     /// An explicit retry that exhausts is recorded as `failed-retries` and told to nobody.
     pub exhaustion_quiet: bool,
+    /// An explicit retry that names its group leaves a line in the history.
+    pub retries_noted: bool,
     /// A heartbeat counts as a sign of life of the worker.
     pub heartbeat_is_life: bool,
     /// `timeout` clears the job's worker.
@@ -70,6 +72,7 @@ impl Rules {
         tags_indexed: true,
         events: true,
         exhaustion_quiet: false,
+        retries_noted: false,
         heartbeat_is_life: true,
         timeout_clears_worker: false,
         timeout_whole: false,
@@ -100,6 +103,7 @@ impl Rules {
     /// Haul's own commands.
     pub const NATIVE: Rules = Rules {
         grace: Grace::None,
+        retries_noted: true,
         unused_tags_forgotten: true,
         timeout_clears_worker: true,
         timeout_whole: true,

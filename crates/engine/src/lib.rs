@@ -19,6 +19,8 @@
 //!
 //! What is deliberately absent: a background sweeper. Locks expire when somebody pops (time is the caller's).
 
+#![forbid(unsafe_code)]
+
 mod audit;
 mod command;
 mod config;

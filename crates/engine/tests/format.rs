@@ -208,3 +208,129 @@ fn a_field_of_a_later_build_is_passed_over_and_a_cut_one_is_damage() {
         assert!(matches!(error, RecordError::Damaged { .. }), "{error}");
     }
 }
+
+/// The stored forms of what running jobs and workers say of themselves, and of Blueque's tasks with what is kept beside them.
+fn running() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/records-v1-running.txt")
+}
+
+fn task(command: TaskCommand) -> (Rules, Command) {
+    (Rules::BLUEQUE, Command::Task(command))
+}
+
+fn text(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+
+/// A job that reports, a worker that drains; a task that runs with fields of its own, one that has failed, a listener, a
+/// counter.
+fn running_engine() -> Engine {
+    let pop = Pop {
+        worker: "w".into(),
+        queues: vec!["q".into()],
+        round_robin: false,
+        count: 1,
+        lock: Lock::Seconds(60.0),
+        klasses: vec!["k".into()],
+    };
+    let report = Report {
+        jid: "a".into(),
+        worker: "w".into(),
+        attempt: Some(1),
+        percent: Some(40.0),
+        message: Some("copying".into()),
+        output: Some(text("a log")),
+        output_bytes: Some(9000),
+        checkpoint: Some(text("{\"row\":7}")),
+    };
+    let pairs = |pairs: &[(&str, &'static str)]| {
+        pairs.iter().map(|(name, value)| (Name::from(*name), text(value))).collect()
+    };
+    let native = |command| (Rules::NATIVE, command);
+    let hash = |jid: &str, fields: &[(&str, &'static str)]| TaskCommand::HashSet {
+        key: format!("blueque_task_{jid}").into(),
+        pairs: pairs(fields),
+    };
+    let move_on = TaskCommand::Move {
+        from: "blueque_pending_tasks_b".into(),
+        to: "blueque_reserved_tasks_b_h_1".into(),
+    };
+    let commands = [
+        native(Command::Register {
+            worker: "w".into(),
+            facts: "{\"pid\":7}".into(),
+            is_new: true,
+            draining: false,
+        }),
+        native(put("a", &[], &[])),
+        native(Command::Pop(pop)),
+        native(Command::Report(Box::new(report))),
+        native(Command::Drain { worker: "w".into(), drain: true }),
+        task(TaskCommand::SetAdd { key: "blueque_listeners_b".into(), members: vec!["h_1".into()] }),
+        task(TaskCommand::ScoreIncrement { key: "blueque_queues".into(), by: 1.0, member: "b".into() }),
+        task(hash("t1", &[("status", "pending"), ("queue", "b"), ("parameters", "some"), ("own", "field")])),
+        task(TaskCommand::Push {
+            key: "blueque_pending_tasks_b".into(),
+            values: vec!["t1".into()],
+            left: true,
+        }),
+        task(move_on),
+        task(hash("t1", &[("status", "started"), ("node", "h_1"), ("pid", "77")])),
+        task(hash("t2", &[("status", "failed"), ("queue", "b"), ("parameters", "[]"), ("error", "no")])),
+        task(TaskCommand::Push {
+            key: "blueque_failed_tasks_b".into(),
+            values: vec!["t2".into()],
+            left: true,
+        }),
+    ];
+    let mut engine = Engine::default();
+    for (second, (rules, command)) in commands.into_iter().enumerate() {
+        let now = second as f64;
+        engine.apply(Call { tenant: "t".into(), now, clock: now, rules, command }).unwrap();
+    }
+    engine
+}
+
+#[test]
+fn running_jobs_and_tasks_are_stored_behind_the_job_and_read_again() {
+    let mut lines: Vec<String> = running_engine()
+        .take_changes()
+        .puts
+        .iter()
+        .map(|(key, value)| format!("{} {}", hex(key), hex(value)))
+        .collect();
+    lines.sort();
+    let text = lines.join("\n") + "\n";
+    if std::env::var_os("HAUL_WRITE_FIXTURE").is_some() {
+        std::fs::write(running(), &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(running()).unwrap(), text);
+    let mut loader = Loader::default();
+    for line in text.lines() {
+        let (key, value) = line.split_once(' ').unwrap();
+        loader.header(&unhex(key), &unhex(value)).unwrap();
+    }
+    let mut engine = loader.finish();
+    assert_eq!(engine.audit(), []);
+    let mut original = running_engine();
+    let mut ask = |command: Command| {
+        let call = Call { tenant: "t".into(), now: 20.0, clock: 20.0, rules: Rules::BLUEQUE, command };
+        let (read, written) = (engine.apply(call.clone()), original.apply(call));
+        assert_eq!(format!("{read:?}"), format!("{written:?}"));
+        format!("{read:?}")
+    };
+    for jid in ["a", "t1", "t2"] {
+        let shown = ask(Command::Get { jid: jid.into() });
+        assert!(shown.starts_with("Ok(Job(Some("), "{shown}");
+    }
+    assert!(ask(Command::Workers).contains("pid"));
+    let fields = ask(Command::Key(KeyQuery::Hash { key: "blueque_task_t1".into() }));
+    assert!(["own", "started", "h_1", "77"].iter().all(|part| fields.contains(part)), "{fields}");
+    let listeners = ask(Command::Key(KeyQuery::Set { key: "blueque_listeners_b".into() }));
+    assert!(listeners.contains("h_1"), "{listeners}");
+    let failed = KeyQuery::List { key: "blueque_failed_tasks_b".into(), start: 0, stop: -1 };
+    assert!(ask(Command::Key(failed)).contains("t2"));
+    ask(Command::Key(KeyQuery::Score { key: "blueque_queues".into(), member: "b".into() }));
+    let counts = ask(Command::QueueCounts { queue: "b".into() });
+    assert!(counts.contains("running: 1"), "{counts}");
+}

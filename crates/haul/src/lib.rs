@@ -4,6 +4,8 @@
 //! `auth` says who may do what, `cli` talks to people, `runner` runs jobs, `serverless` stored handlers, `bench` loads a
 //! server and measures it. `config` is the one table of settings, `clock` the only reader of time and entropy.
 
+#![forbid(unsafe_code)]
+
 mod auth;
 mod bench;
 mod bus;

@@ -14,6 +14,7 @@ mod robust_support;
 
 use std::collections::HashMap;
 use std::io;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -204,4 +205,57 @@ fn a_strict_server_answers_as_redis_does() {
     let wrong = Frame::Error("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned());
     let wanted = [Frame::Int(1), wrong.clone(), wrong, Frame::ok(), Frame::Int(1)];
     assert_eq!(done.unwrap(), wanted);
+}
+
+#[test]
+fn tasks_of_blueque_are_run_by_haul_work_and_jobs_of_haul_by_listeners() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let mut client = server.connect();
+    for (task, parameters) in [("good", "{\"n\":1}"), ("bad", "not JSON")] {
+        let hash = format!("blueque_task_{task}");
+        let made = ["HSET", &hash, "status", "pending", "queue", "q", "parameters", parameters];
+        let enqueued = exec(
+            &mut client,
+            &[&made, &["ZINCRBY", "blueque_queues", "0", "q"], &["LPUSH", "blueque_pending_tasks_q", task]],
+        );
+        assert_eq!(enqueued.unwrap().len(), 3);
+    }
+    let worked = Command::new(env!("CARGO_BIN_EXE_haul"))
+        .args(["work", "q", "--once", "--worker", "w1", "--state"])
+        .arg(folder.path().join("state"))
+        .args(["--", "sh", "-c", "read data; echo got $data; [ $HAUL_JID = good ]"])
+        .env("HAUL_SERVER", server.address.to_string())
+        .stderr(Stdio::null())
+        .status();
+    assert!(worked.unwrap().success());
+    let mut field =
+        |task: &str, name: &str| client.names(&["HMGET", &format!("blueque_task_{task}"), name]).remove(0);
+    assert_eq!(
+        (field("good", "status").as_str(), field("good", "result").as_str()),
+        ("complete", "got {\"n\":1}\n")
+    );
+    assert_eq!(field("bad", "status"), "failed");
+    let error = field("bad", "error");
+    assert!(error.contains("exit status 1") && error.contains("got \"not JSON\""), "{error}");
+    // The reverse.
+    client.call(&["HAUL.PUT", "q", "k", "{\"m\":2}", "JID", "job"]);
+    let taken = client.call(&["RPOPLPUSH", "blueque_pending_tasks_q", "blueque_reserved_tasks_q_h"]);
+    assert_eq!(text(&taken).as_deref(), Some("job"));
+    assert_eq!(client.names(&["HMGET", "blueque_task_job", "parameters"]), ["{\"m\":2}"]);
+    let done = exec(
+        &mut client,
+        &[
+            &["LREM", "blueque_reserved_tasks_q_h", "1", "job"],
+            &["HSET", "blueque_task_job", "status", "complete", "result", "by a listener"],
+            &["LPUSH", "blueque_complete_tasks_q", "job"],
+        ],
+    );
+    assert_eq!(done.unwrap().len(), 3);
+    let job = client.json(&["HAUL.GET", "job"]);
+    assert_eq!(
+        (job["state"].as_str(), job["result"].as_str()),
+        (Some("complete"), Some("by a listener")),
+        "{job}"
+    );
 }

@@ -12,6 +12,8 @@
 //!
 //! Time is an argument everywhere, in milliseconds since 1970.
 
+#![forbid(unsafe_code)]
+
 mod files;
 mod id;
 mod journal;

@@ -80,6 +80,18 @@ pub struct JobSeen {
     pub dependents: Vec<Name>,
     pub dependencies: Vec<Name>,
     pub throttles: Vec<Name>,
+    pub report: Option<ReportSeen>,
+}
+
+/// What a job said of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReportSeen {
+    pub attempt: u32,
+    pub percent: Option<f64>,
+    pub message: Option<Name>,
+    pub output: Option<Bytes>,
+    pub output_bytes: u64,
+    pub checkpoint: Option<Bytes>,
 }
 
 /// Why a job failed.
@@ -172,6 +184,14 @@ fn seen_job(job: JobView, fetch: Fetch<'_>) -> JobSeen {
         result: job.result.map(|text| bytes_of(&text, fetch)),
         history: job.history.iter().map(|entry| (entry.when, in_words(&entry.what, fetch))).collect(),
         failure: job.failure.map(|failure| seen_failure(failure, fetch)),
+        report: job.report.map(|report| ReportSeen {
+            attempt: report.attempt,
+            percent: report.percent,
+            message: report.message,
+            output: report.output.map(|text| bytes_of(&text, fetch)),
+            output_bytes: report.output_bytes,
+            checkpoint: report.checkpoint.map(|text| bytes_of(&text, fetch)),
+        }),
         jid: job.jid,
         klass: job.klass,
         queue: job.queue,

@@ -11,6 +11,8 @@
 //!
 //! Nothing here reads a clock or entropy: a failure is a seed and a number of steps.
 
+#![forbid(unsafe_code)]
+
 mod answer;
 mod model;
 mod rng;

@@ -15,6 +15,7 @@ mod pop;
 mod put;
 mod recur;
 mod redis;
+mod report;
 mod tag;
 mod throttle;
 
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use haul_engine::{Call, Command, Event, Name, Recur, Refusal, Rules, State, TrackedEvent, Value};
 
-use crate::answer::{Answer, FailureSeen, JobSeen};
+use crate::answer::{Answer, FailureSeen, JobSeen, ReportSeen};
 use redis::Zset;
 
 /// A deliberate mistake in the model, to see that the comparison notices.
@@ -79,6 +80,8 @@ struct Tenant {
     throttles: BTreeMap<Name, (f64, Option<f64>)>,
     days: BTreeMap<(i64, Name), Day>,
     scratch: BTreeMap<Name, (Value, Option<f64>)>,
+    /// What workers say of themselves, and whether they are asked to drain.
+    facts: BTreeMap<Name, (Option<Name>, bool)>,
 }
 
 /// A job's hash and history.
@@ -105,6 +108,7 @@ struct Job {
     throttles: Vec<Name>,
     attempt: u32,
     result: Option<Bytes>,
+    report: Option<ReportSeen>,
 }
 
 /// Every sample and count of a queue on a day.
@@ -189,6 +193,7 @@ impl Tenant {
             Command::Retry(retry) => self.retry(cx, retry),
             Command::Depends { jid, on, jids, all } => self.depends(cx, jid, *on, (jids, *all)),
             Command::Priority { jid, priority } => self.priority(jid, *priority),
+            Command::Report(report) => self.report(report),
             Command::Timeout { jids } => Ok(self.timeout(cx, jids)),
             Command::Cancel { jids } => self.cancel(cx, jids),
             Command::Unfail { queue, group, count } => Ok(self.unfail(cx, queue, group, *count)),
@@ -264,9 +269,14 @@ impl Tenant {
             Command::Stats { queue, date } => Answer::Stats(Box::new(self.stats(queue, *date))),
             Command::Workers => self.workers(cx),
             Command::WorkerJobs { worker } => self.worker_jobs(cx, worker),
+            Command::Register { worker, facts, is_new, draining } => {
+                self.register_worker(cx, worker, facts, (*is_new, *draining))
+            }
+            Command::Drain { worker, drain } => self.drain(worker, *drain),
             Command::Deregister { workers } => {
                 for worker in workers {
                     self.zrem(b"ql:workers", worker);
+                    self.facts.remove(worker);
                 }
                 Answer::Done
             }
@@ -372,6 +382,7 @@ impl Tenant {
             attempt: job.attempt,
             data: job.data,
             result: job.result,
+            report: job.report,
             tags: job.tags,
             history: job.history,
             failure: job.failure,

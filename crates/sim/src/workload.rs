@@ -152,8 +152,8 @@ impl Workload {
     fn command(&mut self, held: &[Held]) -> Command {
         match self.rng.below(100) {
             0..=5 => self.look(),
-            6..=11 => self.settings(),
-            12..=19 if self.subjects.recurring => self.recurring(),
+            6..=12 => self.settings(),
+            13..=19 if self.subjects.recurring => self.recurring(),
             20..=27 if self.subjects.throttles => self.throttles(),
             28..=32 if self.subjects.keys => self.keys(),
             33..=46 => self.disturb(held),

@@ -12,6 +12,8 @@
 //! A store knows nothing about what is inside a record. It keeps no clock: waiting is left to the
 //! operating system, and nothing that is stored depends on the time.
 
+#![forbid(unsafe_code)]
+
 pub mod batch;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

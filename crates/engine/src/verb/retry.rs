@@ -46,6 +46,10 @@ impl Indexes {
             self.register(queue, cx.now);
         }
         if let (Some(group), Some(message)) = (retry.group, retry.message) {
+            if cx.rules.retries_noted {
+                let line = Name::new(&[b"retried: ", group.bytes()].concat());
+                self.note(cx, job, cx.now, What::Log(Box::new((line, None))));
+            }
             let worker = self.names.shared(retry.worker.bytes());
             let group = self.names.shared(group.bytes());
             let message = cx.keep(message);

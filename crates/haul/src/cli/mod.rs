@@ -133,10 +133,8 @@ pub fn main() -> ExitCode {
         return code;
     }
     let args: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    if let Some([word, rest @ ..]) = args.get(1..)
-        && word == "guard"
-    {
-        return crate::runner::guard(rest);
+    if args.get(1).is_some_and(|word| word == haul_guard::WORD) {
+        return haul_guard::main();
     }
     let matches = command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -215,7 +213,8 @@ fn unused((id, flag): (&'static str, &'static str)) -> clap::Arg {
 fn run_client(verb: ClientVerb, global: &Global) -> Done {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let outcome = runtime.block_on(async {
-        let session = Session::open(global).await?;
+        let is_patient = matches!(verb, ClientVerb::Work(_));
+        let session = Session::open(global, is_patient).await?;
         verb.run(&session).await
     });
     // A read of standard input that nobody waits for any more must not hold up the end.

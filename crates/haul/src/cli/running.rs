@@ -81,7 +81,7 @@ struct LimitArgs {
     #[arg(long, value_name = "DURATION", value_parser = value::interval)]
     time_limit: Option<Duration>,
     /// Memory of all its processes together
-    #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
+    #[arg(long, value_name = "BYTES", conflicts_with = "serve", value_parser = value::bytes)]
     memory: Option<u64>,
     /// Address space of each of its processes
     #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
@@ -90,7 +90,7 @@ struct LimitArgs {
     #[arg(long, value_name = "SECONDS")]
     cpu: Option<u64>,
     /// Size of its folder
-    #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
+    #[arg(long, value_name = "BYTES", conflicts_with = "serve", value_parser = value::bytes)]
     disk: Option<u64>,
     /// Size of a file it writes
     #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
@@ -99,10 +99,10 @@ struct LimitArgs {
     #[arg(long, value_name = "N")]
     open_files: Option<u64>,
     /// Its processes
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "serve")]
     processes: Option<usize>,
     /// What it may print in all
-    #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
+    #[arg(long, value_name = "BYTES", conflicts_with = "serve", value_parser = value::bytes)]
     output: Option<u64>,
     /// Standard output kept as the result; the rest is dropped
     #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = value::bytes)]
@@ -123,10 +123,29 @@ struct RetryArgs {
     backoff_max: Duration,
     /// What exit statuses mean
     #[arg(long, value_enum, default_value_t)]
-    exit_classes: Classes,
+    exit_classes: ExitClasses,
     /// Do not look for lines beginning with ::haul on standard error
     #[arg(long)]
     no_lines: bool,
+}
+
+/// As [`Classes`], in words.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum ExitClasses {
+    /// 0 is done, everything else is not
+    #[default]
+    Plain,
+    /// 0 and 200-255 done, 100-199 and 75 again, 64 and 65 failed, all others again
+    Serverless,
+}
+
+impl From<ExitClasses> for Classes {
+    fn from(classes: ExitClasses) -> Self {
+        match classes {
+            ExitClasses::Plain => Classes::Plain,
+            ExitClasses::Serverless => Classes::Serverless,
+        }
+    }
 }
 
 impl RetryArgs {
@@ -185,7 +204,7 @@ impl Work {
             grace: self.grace,
             limits: self.limits.limits(),
             retry: self.retry.rule()?,
-            classes: self.retry.exit_classes,
+            classes: self.retry.exit_classes.into(),
             lines: !self.retry.no_lines,
         };
         let klasses = if self.exec { vec![EXEC_KLASS.to_owned()] } else { self.klass.clone() };
@@ -208,7 +227,11 @@ impl Work {
                 runner::feed(Feed { work, children, batch }).await
             }
         };
-        outcome.map_err(|error| Failure::Usage(format!("the worker cannot go on: {error}")))
+        // The server's refusals are told as everywhere.
+        outcome.map_err(|error| match error.downcast::<haul_client::Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Failure::Usage(format!("the worker cannot go on: {error}")),
+        })
     }
 }
 

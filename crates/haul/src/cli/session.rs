@@ -107,9 +107,13 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) async fn open(global: &Global) -> Result<Self, Failure> {
+    /// `is_patient`: the server may be started later.
+    pub(super) async fn open(global: &Global, is_patient: bool) -> Result<Self, Failure> {
         let options = global.options()?;
-        let client = Client::connect(&global.server, options.clone()).await?;
+        let client = match is_patient {
+            true => Client::lazy(&global.server, options.clone())?,
+            false => Client::connect(&global.server, options.clone()).await?,
+        };
         let out = Output { json: global.json };
         Ok(Session { client, address: global.server.clone(), options, out, now: clock::now() })
     }

@@ -2,10 +2,9 @@
 //! left is ended, told, and removed.
 
 use haul_client::Client;
-
-use super::folder::{Folder, Record, State};
-use super::outcome::{Outcome, Teller};
-use super::process::{self, Identity};
+use haul_guard::folder::{Folder, Record, State};
+use haul_guard::outcome::{Outcome, Teller};
+use haul_guard::process::{self, Identity};
 
 /// What was found.
 #[derive(Debug, Default)]

@@ -5,23 +5,24 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use haul_client::{Client, Error, Heartbeat, Job, Json, Report};
+use haul_guard::lease::Lease;
+use haul_guard::outcome::{Outcome, Teller};
+use haul_guard::process::{self, Identity};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::lease::Lease;
 use super::life::{Facts, SIGN};
-use super::outcome::{Outcome, Teller};
-use super::process;
-use super::worker::{PATIENCE, Signals, Taken, Taker, Taking, Work};
+use super::worker::{PATIENCE, Signals, Taken, Taker, Taking, Work, listen};
 use crate::clock;
 
 /// Jobs asked for at once, at most.
@@ -105,6 +106,7 @@ enum News {
 struct Feeder {
     feed: Feed,
     client: Client,
+    own: Identity,
     running: Vec<Running>,
     flights: HashMap<u64, Flight>,
     next_id: u64,
@@ -120,13 +122,13 @@ struct Feeder {
 /// Works until told to stop.
 pub(crate) async fn feed(feed: Feed) -> io::Result<()> {
     let client = feed.work.plan.connection.client(PATIENCE).map_err(io::Error::other)?;
+    let mut lost = listen(&feed.work, &client).await?;
     let mut signals = Signals::new()?;
-    let mut lost =
-        client.subscribe([format!("ql:w:{}", feed.work.plan.worker)]).await.map_err(io::Error::other)?;
     let mut taker = Taker::new(feed.work.clone());
     let mut feeder = Feeder {
         feed,
         client,
+        own: Identity::own().ok_or_else(|| io::Error::other("/proc is needed"))?,
         running: Vec::new(),
         flights: HashMap::new(),
         next_id: 0,
@@ -140,8 +142,9 @@ pub(crate) async fn feed(feed: Feed) -> io::Result<()> {
     };
     let mut taking: Option<Taking> = None;
     let (mut sign, mut look) = (tokio::time::interval(SIGN), tokio::time::interval(LOOK));
+    feeder.clear_leftovers();
     loop {
-        feeder.start_missing();
+        feeder.start_missing()?;
         let room = feeder.room();
         if taking.is_none() && room > 0 && !feeder.is_draining {
             taker.resolve(&feeder.client).await;
@@ -191,20 +194,47 @@ impl Feeder {
         if free < handful || untold > UNTOLD_MAX { 0 } else { free.min(POP_COUNT_MAX) }
     }
 
-    fn start_missing(&mut self) {
+    /// Fails only if the command cannot be run at all.
+    fn start_missing(&mut self) -> io::Result<()> {
         if self.is_draining && self.flights.is_empty() {
-            return;
+            return Ok(());
         }
         let now = clock::instant();
         while self.running.len() < self.feed.children {
             let is_too_soon = self.started_at.is_some_and(|at| now < at + RESTART_PAUSE);
             if is_too_soon && self.next_number >= self.feed.children as u64 {
-                return;
+                break;
             }
             self.started_at = Some(now);
             if let Err(error) = self.start() {
+                if self.running.is_empty() && self.next_number == 1 {
+                    return Err(io::Error::other(format!("its command cannot be run: {error}")));
+                }
                 self.say(&format!("a child could not be started: {error}"));
-                return;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a child works: named by the worker, so that nobody else's child is meant.
+    fn folder(&self, number: u64) -> PathBuf {
+        let Identity { pid, start } = self.own;
+        self.feed.work.plan.state.join("children").join(format!("{pid}-{start}-{number}"))
+    }
+
+    /// Ends and removes what workers left that were killed.
+    fn clear_leftovers(&self) {
+        let folder = self.feed.work.plan.state.join("children");
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let mut parts = name.split('-');
+            let pid = parts.next().and_then(|pid| pid.parse().ok());
+            let start = parts.next().and_then(|start| start.parse().ok());
+            let Some((pid, start)) = pid.zip(start) else { continue };
+            if !(Identity { pid, start }).is_alive() {
+                process::kill_marked(None, &name);
+                drop(std::fs::remove_dir_all(entry.path()));
             }
         }
     }
@@ -213,15 +243,19 @@ impl Feeder {
         let plan = &self.feed.work.plan;
         self.next_number += 1;
         let number = self.next_number;
-        let folder = plan.state.join("children").join(format!("{}-{number}", std::process::id()));
+        let folder = self.folder(number);
         std::fs::create_dir_all(&folder)?;
-        let mut child = Command::new("/proc/self/exe")
-            .args(["guard", "--stage", &std::process::id().to_string()])
-            .arg(serde_json::to_string(&plan.limits)?)
-            .args(plan.command.iter().flatten())
+        let (program, args) =
+            plan.command.as_deref().and_then(<[String]>::split_first).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        haul_guard::stage::prepare(&mut command, &plan.limits);
+        let mut child = command
+            .args(args)
+            .env(haul_guard::stage::MARK, folder.file_name().unwrap_or_default())
             .env("HAUL_WORKER", &plan.worker)
             .env("HAUL_FOLDER", &folder)
             .env("HAUL_BATCH", self.feed.batch.to_string())
+            .env_remove("HAUL_TOKEN")
             .current_dir(&folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -378,9 +412,7 @@ impl Feeder {
         let mut child = self.running.swap_remove(at);
         process::signal_group(child.child.id().try_into().unwrap_or(0), Signal::KILL);
         let status = child.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        let folder =
-            self.feed.work.plan.state.join("children").join(format!("{}-{number}", std::process::id()));
-        drop(std::fs::remove_dir_all(folder));
+        drop(std::fs::remove_dir_all(self.folder(number)));
         let ids: Vec<u64> =
             self.flights.iter().filter(|(_, flight)| flight.child == number).map(|(id, _)| *id).collect();
         if !self.is_draining || !ids.is_empty() {
@@ -479,8 +511,7 @@ impl Feeder {
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            let name = format!("{}-{}", std::process::id(), child.number);
-            drop(std::fs::remove_dir_all(self.feed.work.plan.state.join("children").join(name)));
+            drop(std::fs::remove_dir_all(self.folder(child.number)));
         }
         drop(self.client.deregister([&self.feed.work.plan.worker]).await);
         self.say(&format!("{} jobs were done", self.done));

@@ -6,28 +6,30 @@ use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
-use haul_client::{Client, Error, Job, Pop};
+use haul_client::{Client, Error, Job, Pop, Subscription};
+use haul_guard::folder::State;
+use haul_guard::guardian::{Assigned, Order as ToGuardian};
+use haul_guard::plan::Plan;
+use haul_guard::process::{self, Identity};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::adopt;
-use super::folder::State;
-use super::guardian::{Assigned, Order as ToGuardian};
 use super::life::{self, Facts, SIGN};
 use super::patterns;
-use super::plan::Plan;
-use super::process::{self, Identity};
-use super::stage;
+use super::program::Program;
 
 /// The longest a pop waits for a job: its lock is counted from before the wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long a call may take: a worker has other things to see to.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two tries to reach a server that is away.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
 /// Lines of guardians that wait to be read.
 const LINES_QUEUED_MAX: usize = 1024;
 /// A guardian that dies this many times before its first word is not started again.
@@ -140,6 +142,7 @@ struct Worker {
     work: Work,
     client: Client,
     state: State,
+    program: Program,
     guardians: Vec<Guardian>,
     next_number: u64,
     stillborn: usize,
@@ -157,14 +160,14 @@ struct Worker {
 pub(crate) async fn run(work: Work) -> io::Result<()> {
     let client = work.plan.connection.client(PATIENCE).map_err(io::Error::other)?;
     let state = State::open(&work.plan.state)?;
+    let mut lost = listen(&work, &client).await?;
     let mut signals = Signals::new()?;
-    let channel = format!("ql:w:{}", work.plan.worker);
-    let mut lost = client.subscribe([channel]).await.map_err(io::Error::other)?;
     let mut taker = Taker::new(work.clone());
     let mut worker = Worker {
         work,
         client,
         state,
+        program: Program::new(),
         guardians: Vec::new(),
         next_number: 0,
         stillborn: 0,
@@ -214,6 +217,24 @@ async fn taken(taking: &mut Option<Taking>) -> Taken {
     let taken = running.await;
     *taking = None;
     taken
+}
+
+/// Listens for jobs that are taken from us. A server that is away is waited for; one that refuses us is not.
+pub(super) async fn listen(work: &Work, client: &Client) -> io::Result<Subscription> {
+    let channel = format!("ql:w:{}", work.plan.worker);
+    let mut is_told = false;
+    loop {
+        match client.subscribe([channel.as_str()]).await {
+            Err(error) if error.is_passing() => {
+                if !std::mem::replace(&mut is_told, true) {
+                    let address = &work.plan.connection.address;
+                    (work.say)(&format!("the server at {address} is waited for: {error}"));
+                }
+                tokio::time::sleep(AWAY_PAUSE).await;
+            }
+            listening => return listening.map_err(io::Error::other),
+        }
+    }
 }
 
 /// SIGTERM and SIGINT.
@@ -301,13 +322,7 @@ impl Worker {
         if self.stillborn >= STILLBORN_MAX {
             return Err(io::Error::other("they end before they begin"));
         }
-        let mut child = Command::new("/proc/self/exe")
-            .arg("guard")
-            .envs(stage::SMALL)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
+        let mut child = self.program.start()?;
         self.next_number += 1;
         let number = self.next_number;
         let missing = || io::Error::other("no pipe");

@@ -10,7 +10,12 @@ use crate::answer::{Answer, FailureSeen};
 
 impl Tenant {
     /// The job, if it runs and is held by whoever claims so.
-    fn running(&self, jid: &Name, worker: Option<&Name>, attempt: Option<u32>) -> Result<Job, Refusal> {
+    pub(super) fn running(
+        &self,
+        jid: &Name,
+        worker: Option<&Name>,
+        attempt: Option<u32>,
+    ) -> Result<Job, Refusal> {
         let job = self.job(jid)?;
         if job.state != State::Running {
             return Err(Refusal::NotRunning { jid: jid.clone(), state: job.state });
@@ -42,6 +47,7 @@ impl Tenant {
         self.day(&job.queue, cx.now).run.push(cx.now - job.time);
         self.zrem(&redis::worker(&job.worker), jid);
         self.emit_tracked(cx, TrackedEvent::Completed, jid);
+        self.clear_checkpoint(jid);
         self.edit(jid, |job| {
             job.time = cx.now;
             job.worker = "".into();
@@ -286,6 +292,9 @@ impl Tenant {
         }
         if queue != job.queue {
             self.register(&queue, cx.now);
+        }
+        if let Some(given) = given.as_ref().filter(|_| cx.rules.retries_noted) {
+            self.note(jid, cx.now, format!("log retried: {} ", given.group));
         }
         self.edit(jid, |job| {
             job.queue = queue.clone();

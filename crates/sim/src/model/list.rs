@@ -87,19 +87,23 @@ impl Tenant {
         for worker in self.zrangebyscore(b"ql:workers", f64::NEG_INFINITY, oldest) {
             self.zrem(b"ql:workers", &worker);
             self.zsets.remove(&redis::worker(&worker));
+            self.facts.remove(&worker);
         }
     }
 
     pub(super) fn workers(&mut self, cx: &Cx) -> Answer {
         self.forget_old_workers(cx);
         let seen = self.zrange(b"ql:workers").into_iter().rev();
-        let counts = seen.map(|(seen_at, name)| WorkerCounts {
-            jobs: self.worker_range(&name, cx.now, cx.now + 8_640_000.0).len(),
-            stalled: self.worker_range(&name, 0.0, cx.now).len(),
-            name,
-            seen_at,
-            facts: None,
-            life: haul_engine::Life::of(seen_at, false, cx.now),
+        let counts = seen.map(|(seen_at, name)| {
+            let (facts, drain) = self.facts.get(&name).cloned().unwrap_or_default();
+            WorkerCounts {
+                jobs: self.worker_range(&name, cx.now, cx.now + 8_640_000.0).len(),
+                stalled: self.worker_range(&name, 0.0, cx.now).len(),
+                name,
+                seen_at,
+                facts,
+                life: haul_engine::Life::of(seen_at, drain, cx.now),
+            }
         });
         Answer::Workers(counts.collect())
     }

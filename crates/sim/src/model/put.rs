@@ -54,6 +54,9 @@ impl Tenant {
         if let Some(old) = &old {
             self.leave_failures(old); // 9
         }
+        if put.klass.is_some() {
+            self.clear_checkpoint(jid);
+        }
         self.write(cx, put, tags, old.as_ref()); // 10
         for other in &put.depends {
             self.link(jid, other); // 11
@@ -193,5 +196,6 @@ pub(super) fn blank(jid: &Name) -> Job {
         throttles: Vec::new(),
         attempt: 0,
         result: None,
+        report: None,
     }
 }

@@ -1,6 +1,6 @@
 //! Calls on jobs.
 
-use haul_engine::{Command, Complete, Fail, Heartbeat, Lock, Name, Next, Pop, Put, PutWhen, Retry};
+use haul_engine::{Command, Complete, Fail, Heartbeat, Lock, Name, Next, Pop, Put, PutWhen, Report, Retry};
 
 use super::Workload;
 use crate::model::Held;
@@ -89,7 +89,8 @@ impl Workload {
     /// What workers do with what they hold.
     pub(super) fn work(&mut self, held: &[Held]) -> Command {
         let claim = self.claim(held);
-        match self.rng.below(20) {
+        match self.rng.below(23) {
+            20..=22 => self.report(claim),
             0..=7 => self.complete(claim),
             8..=10 => self.fail(claim),
             11..=13 => {
@@ -113,6 +114,19 @@ impl Workload {
         let mut jids = vec![first];
         jids.extend(held.iter().filter(|_| self.rng.one_in(2)).map(|held| held.jid.clone()));
         jids
+    }
+
+    fn report(&mut self, claim: Held) -> Command {
+        Command::Report(Box::new(Report {
+            jid: claim.jid,
+            worker: claim.worker,
+            attempt: self.rng.one_in(3).then_some(claim.attempt),
+            percent: if self.rng.one_in(2) { Some(self.number(&[0.0, 40.5, 100.0])) } else { None },
+            message: self.rng.one_in(2).then(|| "so far".into()),
+            output: self.maybe_text(),
+            output_bytes: self.rng.one_in(2).then_some(9000),
+            checkpoint: if self.rng.one_in(3) { Some(self.text()) } else { None },
+        }))
     }
 
     fn complete(&mut self, claim: Held) -> Command {

@@ -38,7 +38,14 @@ const LISTS: [JobList; 8] = [
 impl Workload {
     pub(super) fn settings(&mut self) -> Command {
         let (option, values) = self.rng.pick_or(&OPTIONS, ("heartbeat", &["1"]));
-        match self.rng.below(20) {
+        match self.rng.below(26) {
+            20..=23 => Command::Register {
+                worker: self.worker(),
+                facts: self.name(&["{\"pid\":1}", "{\"pid\":2}"]),
+                is_new: self.rng.one_in(3),
+                draining: self.rng.one_in(4),
+            },
+            24..=25 => Command::Drain { worker: self.worker(), drain: !self.rng.one_in(3) },
             0..=8 => Command::ConfigSet { option: option.into(), value: self.name(values) },
             9..=12 => Command::ConfigUnset { option: option.into() },
             13 => Command::ConfigGet { option: option.into() },

@@ -4,7 +4,7 @@
 //! It has one thread: the kernel ties the task's life to the thread that started it.
 
 use std::io::Write;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use haul_client::{Client, Job};
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::unix::pipe;
 
-use super::folder::{Folder, Record, State};
-use super::lease::Lease;
-use super::outcome::{End, Outcome, Stop, Teller, judge};
-use super::plan::Plan;
-use super::process::{self, Identity};
-use super::supervise::{Ended, Supervisor};
 use crate::clock;
+use crate::folder::{Folder, Record, State};
+use crate::lease::Lease;
+use crate::outcome::{End, Outcome, Stop, Teller, judge};
+use crate::plan::Plan;
+use crate::process::{self, Identity};
+use crate::supervise::{Ended, NotStarted, Supervisor};
 
 /// The longest pause between two tries to deliver an outcome.
 const DELIVERY_PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ const DELIVERY_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// What a worker tells a guardian: a line each.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Order {
+pub enum Order {
     Plan(Box<Plan>),
     Job(Box<Assigned>),
     /// The job is no longer ours.
@@ -39,13 +39,13 @@ pub(super) enum Order {
 
 /// A job with the moment its lock began, in seconds since boot.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Assigned {
-    pub(super) job: Job,
-    pub(super) locked_at: f64,
+pub struct Assigned {
+    pub job: Job,
+    pub locked_at: f64,
 }
 
 /// The worker's orders.
-pub(super) struct Orders {
+pub(crate) struct Orders {
     lines: Option<Lines<BufReader<pipe::Receiver>>>,
 }
 
@@ -56,7 +56,7 @@ impl Orders {
     }
 
     /// The next order; none: the worker is gone, and every further call waits for ever. May be cancelled.
-    pub(super) async fn next(&mut self) -> Option<Order> {
+    pub(crate) async fn next(&mut self) -> Option<Order> {
         loop {
             let Some(lines) = &mut self.lines else { return std::future::pending().await };
             match lines.next_line().await {
@@ -72,13 +72,15 @@ impl Orders {
         }
     }
 
-    pub(super) fn is_orphan(&self) -> bool {
+    pub(crate) fn is_orphan(&self) -> bool {
         self.lines.is_none()
     }
 }
 
 /// Runs until the worker is gone or says stop, and no job is left.
-pub(super) fn run() -> ExitCode {
+pub fn run() -> ExitCode {
+    // It is executed from a file without a proper name.
+    let _ = rustix::thread::set_name(c"haul-guard");
     let _ = rustix::process::setsid();
     // Whoever leaves its parent becomes our child, so that no process of a task can get away.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
@@ -95,7 +97,8 @@ async fn guard() -> Option<()> {
     let patience = (plan.lock / 6).clamp(Duration::from_millis(100), Duration::from_secs(5));
     let client = plan.connection.client(patience).ok()?;
     let state = State::open(&plan.state).ok()?;
-    let mut guardian = Guardian { plan, client, state, orders, is_stopping: false };
+    let (own, boot_id) = (Identity::own()?, process::boot_id());
+    let mut guardian = Guardian { plan, client, state, orders, own, boot_id, is_stopping: false, jobs: 0 };
     loop {
         tell_worker("ready");
         match guardian.orders.next().await {
@@ -120,7 +123,11 @@ struct Guardian {
     client: Client,
     state: State,
     orders: Orders,
+    own: Identity,
+    boot_id: String,
     is_stopping: bool,
+    /// How many it was given.
+    jobs: u64,
 }
 
 impl Guardian {
@@ -133,7 +140,7 @@ impl Guardian {
         let teller = Teller::of(&self.plan.worker, &job);
         let (folder, outcome) = match self.prepare(&job) {
             Ok((folder, record)) => {
-                let outcome = self.attempt(&job, &folder, record, lease).await;
+                let outcome = self.attempt(&job, &folder, &record, lease).await;
                 (Some(folder), outcome)
             }
             Err(error) => (None, self.fault(&job, &error)),
@@ -145,17 +152,18 @@ impl Guardian {
         tell_worker(&format!("done {} {}", job.jid, word.unwrap_or("kept")));
     }
 
-    fn prepare(&self, job: &Job) -> std::io::Result<(Folder, Record)> {
-        let guardian = Identity::own().ok_or(std::io::ErrorKind::NotFound)?;
+    fn prepare(&mut self, job: &Job) -> std::io::Result<(Folder, Record)> {
+        self.jobs += 1;
+        let guardian = self.own;
         let record = Record {
             jid: job.jid.clone(),
             attempt: job.attempt,
             worker: self.plan.worker.clone(),
             queue: job.queue.clone().unwrap_or_default(),
-            boot_id: process::boot_id(),
+            boot_id: self.boot_id.clone(),
             guardian,
             task: None,
-            mark: clock::new_jid().display().into_owned(),
+            mark: format!("{}-{}-{}", guardian.pid, guardian.start, self.jobs),
             lock_ends: job.expires,
         };
         let folder = self.state.create(&record)?;
@@ -164,11 +172,12 @@ impl Guardian {
     }
 
     /// Runs the task and judges its end.
-    async fn attempt(&mut self, job: &Job, folder: &Folder, record: Record, lease: Lease) -> Outcome {
+    async fn attempt(&mut self, job: &Job, folder: &Folder, record: &Record, lease: Lease) -> Outcome {
         let supervisor = Supervisor::start(&self.plan, &self.client, job, folder, record, lease);
         let mut supervisor = match supervisor {
             Ok(supervisor) => supervisor,
-            Err(error) => return self.fault(job, &error),
+            Err(NotStarted::Command { status, words }) => return self.unrun(job, status, words),
+            Err(NotStarted::Fault(error)) => return self.fault(job, &error),
         };
         let Ended { status, stop, said, output, report } = supervisor.run(&mut self.orders).await;
         self.is_stopping |= stop == Some(Stop::Interrupted);
@@ -196,9 +205,20 @@ impl Guardian {
             result: output.result(),
             log,
             retries_used: retries_used(job),
-            jitter: jitter(),
+            jitter: clock::jitter(),
         };
         judge(&self.plan, end)
+    }
+
+    /// The command cannot be run: as if a shell had tried, but the reason is what is told.
+    fn unrun(&self, job: &Job, status: ExitStatus, words: String) -> Outcome {
+        let (stop, said, result, log) = (None, None, String::new(), String::new());
+        let (retries_used, jitter) = (retries_used(job), clock::jitter());
+        match judge(&self.plan, End { status, stop, said, result, log, retries_used, jitter }) {
+            Outcome::Fail { group, .. } => Outcome::Fail { group, message: words },
+            Outcome::Retry { delay, group, .. } => Outcome::Retry { delay, group, message: words },
+            other => other,
+        }
     }
 
     /// We could not even begin: our fault, not the job's, unless it names no command.
@@ -248,11 +268,4 @@ impl Guardian {
 
 fn retries_used(job: &Job) -> u32 {
     u32::try_from(job.retries.saturating_sub(job.remaining)).unwrap_or(0)
-}
-
-/// From 0 to 1, another one each time.
-fn jitter() -> f64 {
-    let jid = clock::new_jid();
-    let last = jid.bytes().iter().rev().take(4).fold(0_u32, |sum, byte| sum * 31 + u32::from(*byte));
-    f64::from(last % 1000) / 1000.0
 }

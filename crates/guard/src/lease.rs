@@ -10,7 +10,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 /// A lock we hold.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lease {
+pub struct Lease {
     length: Duration,
     grace: Duration,
     /// Just before the last renewal that succeeded was sent.
@@ -18,32 +18,32 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(length: Duration, grace: Duration, renewed_at: Instant) -> Self {
+    pub fn new(length: Duration, grace: Duration, renewed_at: Instant) -> Self {
         Lease { length, grace, renewed_at }
     }
 
-    pub(super) fn renewed(&mut self, sent_at: Instant) {
+    pub fn renewed(&mut self, sent_at: Instant) {
         self.renewed_at = self.renewed_at.max(sent_at);
     }
 
-    pub(super) fn renewed_at(&self) -> Instant {
+    pub fn renewed_at(&self) -> Instant {
         self.renewed_at
     }
 
     /// When to renew: a third of the lock is used. `asked_at` is the last try, if it did not succeed.
-    pub(super) fn beat_at(&self, asked_at: Option<Instant>) -> Instant {
+    pub fn beat_at(&self, asked_at: Option<Instant>) -> Instant {
         let due = self.renewed_at + self.length / 3;
         let again = asked_at.map(|at| at + (self.length / 20).min(Duration::from_secs(1)));
         again.map_or(due, |again| again.max(due))
     }
 
     /// When a task whose lock could not be renewed is asked to stop, so that it is gone before the lock is.
-    pub(super) fn stop_at(&self) -> Instant {
+    pub fn stop_at(&self) -> Instant {
         self.renewed_at + self.length - (self.grace + MARGIN).min(self.length / 2)
     }
 
     /// When it is stopped by force at the latest.
-    pub(super) fn kill_at(&self) -> Instant {
+    pub fn kill_at(&self) -> Instant {
         self.renewed_at + self.length - MARGIN.min(self.length / 8)
     }
 }

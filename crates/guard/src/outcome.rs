@@ -8,11 +8,11 @@ use std::time::Duration;
 use haul_client::{Client, Complete, Error, Fail, Job, Retry, State};
 use serde::{Deserialize, Serialize};
 
-use super::output::Said;
-use super::plan::{Classes, Plan, RetryRule};
+use crate::output::Said;
+use crate::plan::{Classes, Plan, RetryRule};
 
 /// The klass of jobs that bring their own command.
-pub(crate) const EXEC_KLASS: &str = "haul.exec";
+pub const EXEC_KLASS: &str = "haul.exec";
 /// Retry, says a task (`EX_TEMPFAIL`).
 const TEMPORARY: i32 = 75;
 /// Of the log, in a failure's message.
@@ -21,7 +21,7 @@ const MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// What is to be told about a job's end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Outcome {
+pub enum Outcome {
     Complete {
         result: String,
     },
@@ -40,7 +40,7 @@ pub(super) enum Outcome {
 
 /// Why a guardian ended a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub enum Stop {
     /// Cancelled, or its lock went to somebody else.
     Lost,
     /// Its lock could not be renewed in time.
@@ -87,18 +87,18 @@ impl Stop {
 
 /// How a task ended.
 #[derive(Debug)]
-pub(super) struct End {
-    pub(super) status: ExitStatus,
-    pub(super) stop: Option<Stop>,
+pub struct End {
+    pub status: ExitStatus,
+    pub stop: Option<Stop>,
     /// The last class it named itself.
-    pub(super) said: Option<(u16, String)>,
-    pub(super) result: String,
+    pub said: Option<(u16, String)>,
+    pub result: String,
     /// The last part of its log.
-    pub(super) log: String,
+    pub log: String,
     /// Retries used up before this attempt.
-    pub(super) retries_used: u32,
+    pub retries_used: u32,
     /// From 0 to 1.
-    pub(super) jitter: f64,
+    pub jitter: f64,
 }
 
 /// The verdict, before the log is added.
@@ -109,7 +109,7 @@ enum Verdict {
 }
 
 /// What an end means.
-pub(super) fn judge(plan: &Plan, end: End) -> Outcome {
+pub fn judge(plan: &Plan, end: End) -> Outcome {
     let verdict = match (end.stop, &end.said) {
         (Some(Stop::Lost), _) => return Outcome::Nothing,
         (Some(stop @ (Stop::NotRenewed | Stop::Interrupted)), _) => {
@@ -208,7 +208,7 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// The status a shell would show for a job that failed into this group.
-pub(crate) fn exit_code(group: &str) -> u8 {
+pub fn exit_code(group: &str) -> u8 {
     if let Some(code) = group.strip_prefix("exit-").and_then(|code| code.parse().ok()) {
         return code;
     }
@@ -221,7 +221,7 @@ pub(crate) fn exit_code(group: &str) -> u8 {
 }
 
 /// The class a task named last.
-pub(super) fn last_class(said: &[Said]) -> Option<(u16, String)> {
+pub(crate) fn last_class(said: &[Said]) -> Option<(u16, String)> {
     let class = |said: &Said| match said {
         Said::Outcome { code, message } => Some((*code, message.clone())),
         _ => None,
@@ -231,14 +231,14 @@ pub(super) fn last_class(said: &[Said]) -> Option<(u16, String)> {
 
 /// Who tells.
 #[derive(Clone, Debug)]
-pub(super) struct Teller {
-    pub(super) worker: String,
-    pub(super) jid: String,
-    pub(super) attempt: u64,
+pub struct Teller {
+    pub worker: String,
+    pub jid: String,
+    pub attempt: u64,
 }
 
 impl Teller {
-    pub(super) fn of(worker: &str, job: &Job) -> Self {
+    pub fn of(worker: &str, job: &Job) -> Self {
         Teller { worker: worker.to_owned(), jid: job.jid.clone(), attempt: job.attempt }
     }
 
@@ -246,7 +246,7 @@ impl Teller {
     ///
     /// A repeated telling whose first copy arrived is refused; that the job was finished by exactly this attempt shows
     /// that it did.
-    pub(super) async fn tell(&self, client: &Client, outcome: &Outcome) -> Result<&'static str, Error> {
+    pub async fn tell(&self, client: &Client, outcome: &Outcome) -> Result<&'static str, Error> {
         let Teller { worker, jid, attempt } = self;
         let told = match outcome {
             Outcome::Nothing => return Ok("nothing"),
@@ -292,8 +292,8 @@ impl Teller {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Connection, Limits};
     use super::*;
+    use crate::plan::{Connection, Limits};
 
     fn plan(classes: Classes, retry: RetryRule) -> Plan {
         Plan {

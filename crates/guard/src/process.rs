@@ -16,22 +16,22 @@ const KILL_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// One process, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
-    pub(super) pid: i32,
+pub struct Identity {
+    pub pid: i32,
     /// Clock ticks after boot: field 22 of `/proc/PID/stat`.
-    pub(super) start: u64,
+    pub start: u64,
 }
 
 /// What `/proc/PID/stat` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) state: u8,
-    pub(super) parent: i32,
-    pub(super) session: i32,
-    pub(super) start: u64,
+pub struct Stat {
+    pub state: u8,
+    pub parent: i32,
+    pub session: i32,
+    pub start: u64,
 }
 
-pub(super) fn stat(pid: i32) -> Option<Stat> {
+pub fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
@@ -48,34 +48,34 @@ fn parse_stat(text: &str) -> Option<Stat> {
 }
 
 impl Identity {
-    pub(super) fn of(pid: i32) -> Option<Self> {
+    pub fn of(pid: i32) -> Option<Self> {
         Some(Identity { pid, start: stat(pid)?.start })
     }
 
-    pub(super) fn own() -> Option<Self> {
+    pub fn own() -> Option<Self> {
         Self::of(i32::try_from(std::process::id()).ok()?)
     }
 
     /// Whether this very process still runs. A zombie does not.
-    pub(super) fn is_alive(self) -> bool {
+    pub fn is_alive(self) -> bool {
         stat(self.pid)
             .is_some_and(|stat| stat.start == self.start && stat.state != b'Z' && stat.state != b'X')
     }
 }
 
 /// Names the boot: pids and start times of another one mean nothing.
-pub(super) fn boot_id() -> String {
+pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map_or_else(|_| String::new(), |id| id.trim().to_owned())
 }
 
 /// Seconds since boot, time asleep included: the same for every process.
-pub(super) fn uptime_seconds() -> f64 {
+pub fn uptime_seconds() -> f64 {
     let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
     text.split_ascii_whitespace().next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0.0)
 }
 
-pub(super) fn signal(pid: i32, signal: Signal) {
+pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 1) {
         // It may be gone already, which is what was wanted.
         let _ = rustix::process::kill_process(pid, signal);
@@ -83,7 +83,7 @@ pub(super) fn signal(pid: i32, signal: Signal) {
 }
 
 /// To every process of a group.
-pub(super) fn signal_group(pid: i32, signal: Signal) {
+pub fn signal_group(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 1) {
         let _ = rustix::process::kill_process_group(pid, signal);
     }
@@ -114,7 +114,7 @@ fn all_pids() -> impl Iterator<Item = i32> {
 
 /// Every descendant. Whoever leaves its parent is inherited by the nearest subreaper, which a guardian is, so that none
 /// escapes.
-pub(super) fn descendants(pid: i32) -> Vec<i32> {
+pub fn descendants(pid: i32) -> Vec<i32> {
     let mut found = children(pid);
     let mut at = 0;
     while let Some(next) = found.get(at).copied().filter(|_| found.len() < DESCENDANTS_MAX) {
@@ -125,7 +125,7 @@ pub(super) fn descendants(pid: i32) -> Vec<i32> {
 }
 
 /// Ends every descendant of this process by force, and takes their remains away. False: some are still there.
-pub(super) fn kill_descendants() -> bool {
+pub fn kill_descendants() -> bool {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     for round in 0..KILL_ROUNDS_MAX {
         let found = descendants(own);
@@ -144,13 +144,13 @@ pub(super) fn kill_descendants() -> bool {
 }
 
 /// Takes the remains of children away that a task has left to us; not the task's own: its status is still wanted.
-pub(super) fn reap_strays(own: i32, task: i32) {
+pub fn reap_strays(own: i32, task: i32) {
     let strays: Vec<i32> = children(own).into_iter().filter(|pid| *pid != task).collect();
     reap(&strays);
 }
 
 /// Takes the remains of ended children away.
-pub(super) fn reap(pids: &[i32]) {
+pub fn reap(pids: &[i32]) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         let wanted = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let _ = rustix::process::waitid(rustix::process::WaitId::Pid(pid), wanted);
@@ -158,9 +158,9 @@ pub(super) fn reap(pids: &[i32]) {
 }
 
 /// Ends what a dead guardian's task left: the processes of its session, and those that carry its mark in their environment.
-pub(super) fn kill_marked(session: Option<Identity>, mark: &str) {
+pub fn kill_marked(session: Option<Identity>, mark: &str) {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let mark = format!("{}={mark}", super::stage::MARK);
+    let mark = format!("{}={mark}", crate::stage::MARK);
     let mut ended = Vec::new();
     for pid in all_pids().filter(|pid| *pid != own && *pid > 1) {
         let in_session = session.is_some_and(|leader| {
@@ -187,7 +187,7 @@ fn is_marked(pid: i32, mark: &[u8]) -> bool {
 }
 
 /// Memory that processes hold together, in bytes.
-pub(super) fn memory_bytes(pids: &[i32]) -> u64 {
+pub fn memory_bytes(pids: &[i32]) -> u64 {
     let page = rustix::param::page_size() as u64;
     let pages = |pid: &i32| -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;

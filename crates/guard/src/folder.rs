@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! STATE/adopt.lock                 held while leftovers are looked through
-//! STATE/jobs/JID.ATTEMPT.PID/      job.json      whose job, which processes
+//! STATE/jobs/JID.ATTEMPT.PID/      job.json      whose job, and its guardian
+//!                                  task.json     the leader of the task's session
 //!                                  data          the job's data, also on standard input
 //!                                  work/         the private folder, the task's working directory
 //!                                  stderr        the log, at most half of what is kept
@@ -11,7 +12,8 @@
 //!                                  outcome.json  how it ended, until the server has it
 //! ```
 //!
-//! `job.json` and `outcome.json` are written beside and renamed: they are there whole or not at all.
+//! `job.json` and `outcome.json` are written beside and renamed: they are there whole or not at all. `task.json` is a file of
+//! its own because replacing a file by renaming makes some file systems write it out at once, which every job would pay for.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -22,8 +24,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::outcome::Outcome;
-use super::process::Identity;
+use crate::outcome::Outcome;
+use crate::process::Identity;
 
 /// Entries of a private folder that are counted, at most.
 const ENTRIES_MAX: usize = 100_000;
@@ -32,41 +34,42 @@ const JID_CHARS_MAX: usize = 64;
 
 /// Whose job it is and which processes run it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    pub(super) jid: String,
-    pub(super) attempt: u64,
-    pub(super) worker: String,
-    pub(super) queue: String,
-    pub(super) boot_id: String,
-    pub(super) guardian: Identity,
-    /// The leader of the task's session; none before it was started.
-    pub(super) task: Option<Identity>,
+pub struct Record {
+    pub jid: String,
+    pub attempt: u64,
+    pub worker: String,
+    pub queue: String,
+    pub boot_id: String,
+    pub guardian: Identity,
+    /// The leader of the task's session; none before it was started. Kept in `task.json`.
+    #[serde(skip)]
+    pub task: Option<Identity>,
     /// In the environment of every process of the task.
-    pub(super) mark: String,
+    pub mark: String,
     /// When the lock ends, in seconds since 1970.
-    pub(super) lock_ends: Option<f64>,
+    pub lock_ends: Option<f64>,
 }
 
 /// The folder of one running job.
 #[derive(Clone, Debug)]
-pub(super) struct Folder {
+pub struct Folder {
     path: PathBuf,
 }
 
 /// The folder of all of them.
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub struct State {
     path: PathBuf,
 }
 
 impl State {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         private_dir().recursive(true).create(path.join("jobs"))?;
         Ok(State { path: fs::canonicalize(path)? })
     }
 
     /// Makes the folder of a job that is about to run.
-    pub(super) fn create(&self, record: &Record) -> io::Result<Folder> {
+    pub fn create(&self, record: &Record) -> io::Result<Folder> {
         let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
         let jid: String = record.jid.chars().take(JID_CHARS_MAX).map(plain).collect();
         let name = format!("{jid}.{}.{}", record.attempt, record.guardian.pid);
@@ -78,13 +81,13 @@ impl State {
     }
 
     /// Every job's folder there is.
-    pub(super) fn folders(&self) -> Vec<Folder> {
+    pub fn folders(&self) -> Vec<Folder> {
         let entries = fs::read_dir(self.path.join("jobs")).into_iter().flatten().flatten();
         entries.map(|entry| Folder { path: entry.path() }).collect()
     }
 
     /// Only one worker looks through leftovers at a time; none: another does.
-    pub(super) fn lock(&self) -> Option<File> {
+    pub fn lock(&self) -> Option<File> {
         let file =
             OpenOptions::new().create(true).append(true).mode(0o600).open(self.path.join("adopt.lock"));
         file.ok().filter(|file| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok())
@@ -98,37 +101,42 @@ fn private_dir() -> DirBuilder {
 }
 
 impl Folder {
-    pub(super) fn work(&self) -> PathBuf {
+    pub fn work(&self) -> PathBuf {
         self.path.join("work")
     }
 
-    pub(super) fn data(&self) -> PathBuf {
+    pub fn data(&self) -> PathBuf {
         self.path.join("data")
     }
 
-    pub(super) fn log(&self) -> PathBuf {
+    pub fn log(&self) -> PathBuf {
         self.path.join("stderr")
     }
 
-    pub(super) fn record(&self, record: &Record) -> io::Result<()> {
+    fn record(&self, record: &Record) -> io::Result<()> {
         write_whole(&self.path.join("job.json"), record, false)
     }
 
-    pub(super) fn read_record(&self) -> Option<Record> {
-        read(&self.path.join("job.json"))
+    pub fn record_task(&self, task: Identity) -> io::Result<()> {
+        fs::write(self.path.join("task.json"), serde_json::to_vec(&task)?)
+    }
+
+    pub fn read_record(&self) -> Option<Record> {
+        let record: Record = read(&self.path.join("job.json"))?;
+        Some(Record { task: read(&self.path.join("task.json")), ..record })
     }
 
     /// `sync`: it must outlive the machine's going down, not only ours.
-    pub(super) fn keep_outcome(&self, outcome: &Outcome, sync: bool) -> io::Result<()> {
+    pub fn keep_outcome(&self, outcome: &Outcome, sync: bool) -> io::Result<()> {
         write_whole(&self.path.join("outcome.json"), outcome, sync)
     }
 
-    pub(super) fn read_outcome(&self) -> Option<Outcome> {
+    pub fn read_outcome(&self) -> Option<Outcome> {
         read(&self.path.join("outcome.json"))
     }
 
     /// Bytes of the private folder; counting stops where it is more than `most`.
-    pub(super) fn work_bytes(&self, most: u64) -> u64 {
+    pub fn work_bytes(&self, most: u64) -> u64 {
         let (mut bytes, mut entries, mut folders) = (0, 0, vec![self.work()]);
         while let Some(folder) = folders.pop().filter(|_| bytes <= most && entries < ENTRIES_MAX) {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -143,7 +151,7 @@ impl Folder {
         bytes
     }
 
-    pub(super) fn remove(&self) {
+    pub fn remove(&self) {
         drop(fs::remove_dir_all(&self.path));
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use haul_client::Json;
 
 /// Of the log, shown on the job.
-pub(super) const SHOWN_BYTES_MAX: usize = 16 << 10;
+pub(crate) const SHOWN_BYTES_MAX: usize = 16 << 10;
 /// Of the log, kept in each of the two files.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// A line of ours is no longer: what is longer is log.
@@ -19,7 +19,7 @@ const PREFIX: &[u8] = b"::haul ";
 
 /// What a task said by a line.
 #[derive(Debug, PartialEq)]
-pub(super) enum Said {
+pub(crate) enum Said {
     /// `::haul progress [PERCENT] [MESSAGE]`
     Progress { percent: Option<f64>, message: Option<String> },
     /// `::haul checkpoint JSON`
@@ -30,15 +30,15 @@ pub(super) enum Said {
 
 /// Everything one task printed.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     result: Vec<u8>,
     result_max: usize,
     /// Of both streams.
-    pub(super) bytes: u64,
-    pub(super) result_bytes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) result_bytes: u64,
     /// The last part of the log.
     shown: Vec<u8>,
-    pub(super) log_bytes: u64,
+    pub(crate) log_bytes: u64,
     /// The beginning of a line that may be ours.
     line: Vec<u8>,
     in_line: bool,
@@ -49,7 +49,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(path: PathBuf, result_max: usize, understood: bool) -> Self {
+    pub(crate) fn new(path: PathBuf, result_max: usize, understood: bool) -> Self {
         Output {
             result: Vec::new(),
             result_max,
@@ -67,7 +67,7 @@ impl Output {
     }
 
     /// Some of standard output.
-    pub(super) fn result_part(&mut self, part: &[u8]) {
+    pub(crate) fn result_part(&mut self, part: &[u8]) {
         self.bytes += part.len() as u64;
         self.result_bytes += part.len() as u64;
         let room = self.result_max.saturating_sub(self.result.len());
@@ -75,7 +75,7 @@ impl Output {
     }
 
     /// Some of standard error; what it said to us.
-    pub(super) fn log_part(&mut self, part: &[u8]) -> Vec<Said> {
+    pub(crate) fn log_part(&mut self, part: &[u8]) -> Vec<Said> {
         self.bytes += part.len() as u64;
         if !self.understood {
             self.log(part);
@@ -112,7 +112,7 @@ impl Output {
     }
 
     /// Nothing more comes.
-    pub(super) fn finish(&mut self) -> Vec<Said> {
+    pub(crate) fn finish(&mut self) -> Vec<Said> {
         let line = std::mem::take(&mut self.line);
         match understood(&line) {
             Some(said) => vec![said],
@@ -151,16 +151,16 @@ impl Output {
         }
     }
 
-    pub(super) fn result(&self) -> String {
+    pub(crate) fn result(&self) -> String {
         String::from_utf8_lossy(&self.result).into_owned()
     }
 
-    pub(super) fn is_result_cut(&self) -> bool {
+    pub(crate) fn is_result_cut(&self) -> bool {
         self.result_bytes > self.result.len() as u64
     }
 
     /// The last part of the log.
-    pub(super) fn shown(&self) -> &[u8] {
+    pub(crate) fn shown(&self) -> &[u8] {
         self.shown.get(self.shown.len().saturating_sub(SHOWN_BYTES_MAX)..).unwrap_or_default()
     }
 }

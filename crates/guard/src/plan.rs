@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 /// Where the server is.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Connection {
-    pub(crate) address: String,
-    pub(crate) database: Option<String>,
-    pub(crate) token: Option<String>,
-    pub(crate) is_tls: bool,
-    pub(crate) ca: Option<PathBuf>,
+pub struct Connection {
+    pub address: String,
+    pub database: Option<String>,
+    pub token: Option<String>,
+    pub is_tls: bool,
+    pub ca: Option<PathBuf>,
     /// Certificate and key.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
-    pub(crate) server_name: Option<String>,
+    pub identity: Option<(PathBuf, PathBuf)>,
+    pub server_name: Option<String>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// Connects at the first call.
-    pub(super) fn client(&self, request_timeout: Duration) -> Result<Client, Error> {
+    pub fn client(&self, request_timeout: Duration) -> Result<Client, Error> {
         let tls = self.is_tls.then(|| Tls {
             ca: self.ca.clone(),
             identity: self.identity.clone(),
@@ -49,61 +49,61 @@ impl Connection {
 
 /// How a job is run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Plan {
-    pub(crate) connection: Connection,
-    pub(crate) worker: String,
-    pub(crate) state: PathBuf,
+pub struct Plan {
+    pub connection: Connection,
+    pub worker: String,
+    pub state: PathBuf,
     /// None: the job brings its own.
-    pub(crate) command: Option<Vec<String>>,
+    pub command: Option<Vec<String>>,
     /// How long a lock lasts.
-    pub(crate) lock: Duration,
+    pub lock: Duration,
     /// Between the polite signal and the one that cannot be refused.
-    pub(crate) grace: Duration,
-    pub(crate) limits: Limits,
-    pub(crate) retry: RetryRule,
-    pub(crate) classes: Classes,
+    pub grace: Duration,
+    pub limits: Limits,
+    pub retry: RetryRule,
+    pub classes: Classes,
     /// Whether lines of standard error that begin with `::haul ` are understood.
-    pub(crate) lines: bool,
+    pub lines: bool,
 }
 
 /// What a task may use. None: as much as there is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Limits {
-    pub(crate) time: Option<Duration>,
+pub struct Limits {
+    pub time: Option<Duration>,
     /// Of all its processes together.
-    pub(crate) memory_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
     /// Of each process.
-    pub(crate) address_bytes: Option<u64>,
-    pub(crate) cpu_seconds: Option<u64>,
+    pub address_bytes: Option<u64>,
+    pub cpu_seconds: Option<u64>,
     /// Of one file.
-    pub(crate) file_bytes: Option<u64>,
+    pub file_bytes: Option<u64>,
     /// Of its private folder.
-    pub(crate) disk_bytes: Option<u64>,
-    pub(crate) files: Option<u64>,
-    pub(crate) processes: Option<usize>,
+    pub disk_bytes: Option<u64>,
+    pub files: Option<u64>,
+    pub processes: Option<usize>,
     /// Both streams together; more ends the task.
-    pub(crate) output_bytes: Option<u64>,
+    pub output_bytes: Option<u64>,
     /// Of standard output kept as the result.
-    pub(crate) result_bytes: usize,
+    pub result_bytes: usize,
 }
 
 /// When a job that did not succeed is tried again.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct RetryRule {
+pub struct RetryRule {
     /// Exit statuses.
-    pub(crate) statuses: Vec<i32>,
+    pub statuses: Vec<i32>,
     /// Every other status but 0.
-    pub(crate) any_status: bool,
-    pub(crate) signals: bool,
-    pub(crate) limits: bool,
+    pub any_status: bool,
+    pub signals: bool,
+    pub limits: bool,
     /// The first delay; doubled with every retry used.
-    pub(crate) backoff: Duration,
-    pub(crate) backoff_max: Duration,
+    pub backoff: Duration,
+    pub backoff_max: Duration,
 }
 
 /// What exit statuses mean.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-pub(crate) enum Classes {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Classes {
     /// 0 is done, everything else is not
     #[default]
     Plain,

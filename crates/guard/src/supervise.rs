@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -11,15 +12,15 @@ use rustix::process::Signal;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::folder::{Folder, Record};
-use super::guardian::{Order, Orders};
-use super::lease::Lease;
-use super::outcome::{EXEC_KLASS, Stop, last_class};
-use super::output::{Output, Said};
-use super::plan::Plan;
-use super::process::{self, Identity};
-use super::stage;
 use crate::clock;
+use crate::folder::{Folder, Record};
+use crate::guardian::{Order, Orders};
+use crate::lease::Lease;
+use crate::outcome::{EXEC_KLASS, Stop, last_class};
+use crate::output::{Output, Said};
+use crate::plan::Plan;
+use crate::process::{self, Identity};
+use crate::stage;
 
 /// How often limits are looked at that the kernel does not watch for us.
 const LOOK: Duration = Duration::from_millis(100);
@@ -37,13 +38,39 @@ const ENVIRONMENT_BYTES_MAX: usize = 32 << 10;
 type Call<T> = Option<Pin<Box<dyn Future<Output = (Instant, Result<T, Error>)>>>>;
 
 /// How a task ended, and what it left.
-pub(super) struct Ended {
-    pub(super) status: ExitStatus,
-    pub(super) stop: Option<Stop>,
-    pub(super) said: Option<(u16, String)>,
-    pub(super) output: Output,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) said: Option<(u16, String)>,
+    pub(crate) output: Output,
     /// What the server does not have of what it said.
-    pub(super) report: Option<Report>,
+    pub(crate) report: Option<Report>,
+}
+
+/// Why a task did not start.
+pub(crate) enum NotStarted {
+    /// There is no such command, or it may not be run: the status a shell would have, and why.
+    Command {
+        status: ExitStatus,
+        words: String,
+    },
+    Fault(io::Error),
+}
+
+impl From<io::Error> for NotStarted {
+    fn from(error: io::Error) -> Self {
+        NotStarted::Fault(error)
+    }
+}
+
+fn not_run(command: &Command, error: io::Error) -> NotStarted {
+    let status = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::NOENT) => 127,
+        Some(rustix::io::Errno::ACCESS | rustix::io::Errno::NOEXEC) => 126,
+        _ => return NotStarted::Fault(error),
+    };
+    let words = format!("{} cannot be run: {error}", command.get_program().to_string_lossy());
+    NotStarted::Command { status: ExitStatus::from_raw(status << 8), words }
 }
 
 /// What the task said last.
@@ -54,7 +81,7 @@ struct News {
     checkpoint: Option<Json>,
 }
 
-pub(super) struct Supervisor<'a> {
+pub(crate) struct Supervisor<'a> {
     plan: &'a Plan,
     client: &'a Client,
     job: &'a Job,
@@ -88,19 +115,21 @@ pub(super) struct Supervisor<'a> {
 
 impl<'a> Supervisor<'a> {
     /// Starts the task.
-    pub(super) fn start(
+    pub(crate) fn start(
         plan: &'a Plan,
         client: &'a Client,
         job: &'a Job,
         folder: &'a Folder,
-        mut record: Record,
+        record: &Record,
         lease: Lease,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, NotStarted> {
         let ends = signal(SignalKind::child())?;
-        let mut child = command(plan, job, folder, &record)?.spawn()?;
+        let mut command = command(plan, job, folder, record)?;
+        let mut child = command.spawn().map_err(|error| not_run(&command, error))?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-        record.task = Identity::of(pid);
-        folder.record(&record)?;
+        if let Some(task) = Identity::of(pid) {
+            folder.record_task(task)?;
+        }
         let stdout = child.stdout.take().map(|out| pipe::Receiver::from_owned_fd(out.into())).transpose()?;
         let stderr = child.stderr.take().map(|err| pipe::Receiver::from_owned_fd(err.into())).transpose()?;
         let now = clock::instant();
@@ -133,7 +162,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Until the task and everything it started has ended.
-    pub(super) async fn run(&mut self, orders: &mut Orders) -> Ended {
+    pub(crate) async fn run(&mut self, orders: &mut Orders) -> Ended {
         let status = loop {
             if let Some(status) = self.step(orders).await {
                 break status;
@@ -386,7 +415,7 @@ async fn finished<T>(call: &mut Call<T>) -> (Instant, Result<T, Error>) {
     answer
 }
 
-/// The task, by way of the stage.
+/// The task.
 fn command(plan: &Plan, job: &Job, folder: &Folder, record: &Record) -> io::Result<Command> {
     let exec = || (job.klass == EXEC_KLASS).then(|| job.data.to::<ExecData>().ok()).flatten();
     let argv = plan.command.clone().or_else(|| exec().map(|data| data.argv)).filter(|argv| !argv.is_empty());
@@ -396,10 +425,10 @@ fn command(plan: &Plan, job: &Job, folder: &Folder, record: &Record) -> io::Resu
             "its data names no command: {\"argv\": [\"command\", ...]} is expected",
         )
     })?;
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["guard", "--stage", &std::process::id().to_string()]);
-    command.arg(serde_json::to_string(&plan.limits)?).args(argv);
-    command.current_dir(folder.work());
+    let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    stage::prepare(&mut command, &plan.limits);
+    command.args(args).current_dir(folder.work());
     command.stdin(std::fs::File::open(folder.data())?).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
         .env(stage::MARK, &record.mark)
