@@ -389,7 +389,12 @@ impl Reader {
                 Step::Junk { next } => {
                     let line = text.get(at..next).unwrap_or_default();
                     let shown = String::from_utf8_lossy(line.get(..SHOWN_BYTES).unwrap_or(line)).into_owned();
-                    tracing::warn!(file = self.at.file, offset, line = shown.trim_end(), "journal: not a job");
+                    tracing::warn!(
+                        file = self.at.file,
+                        offset,
+                        line = shown.trim_end(),
+                        "journal: not a job"
+                    );
                     at = next;
                 }
                 Step::Torn => break,

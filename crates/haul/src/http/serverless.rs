@@ -10,7 +10,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use haul_engine::{Command, JobView, Name, Reply, State};
+use haul_engine::{Command, JobView, Name, Reply, State, What};
 use haul_journal::{FullType, Post, WriteError, check_jobtype, check_tenant, lines, parse_iso};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,8 +23,9 @@ use crate::auth::{self, Role};
 use crate::clock;
 use crate::dialect::json::{Object, push_json_string, push_list};
 use crate::resp::Server;
-use crate::serverless::handlers::{HANDLER, HANDLER_BYTES_MAX, Handler, Parts};
-use crate::serverless::{Daemon, now_ms};
+use crate::serverless::handlers::{self, HANDLER_BYTES_MAX, Handler, Parts};
+use crate::serverless::jobs::{RAN, SYSID};
+use crate::serverless::{Daemon, now_ms, view};
 
 /// Seconds a result is waited for at most.
 const WAIT_MAX: f64 = 3600.0;
@@ -98,7 +99,7 @@ impl Scope {
     fn new(caller: Part<Caller>, client: &str, needed: Role) -> Result<Self, Problem> {
         let mut caller = caller?;
         check_tenant(client).map_err(|error| Problem::bad(error.to_string()))?;
-        if client == crate::serverless::jobs::SYSID {
+        if client == SYSID {
             return Err(Problem::bad("this name is the server's own"));
         }
         caller.tenant = auth::tenant(client.as_bytes());
@@ -230,7 +231,7 @@ async fn add_handler(
             let id = scope.daemon.journal.ids().take(now_ms(), 1).to_string();
             let handler = parts.check(&jobtype, &id).map_err(Problem::bad)?;
             let text = serde_json::to_string(&handler.parts).map_err(|_| Problem::unexpected())?;
-            let option = Name::from(format!("{HANDLER}{jobtype}:{id}"));
+            let option = handlers::option(&jobtype, &id);
             scope.daemon.jobs.set_option(&scope.caller.tenant, option, Some(Name::from(text))).await?;
             scope.daemon.reload(&scope.caller.tenant).await?;
             scope.caller.audit(action("handler-add", &jobtype, &id));
@@ -271,7 +272,7 @@ async fn delete_handler(caller: Part<Caller>, path: Part<Path<(String, String)>>
             check_type(&jobtype)?;
             let versions = scope.daemon.handlers.versions(&scope.caller.tenant, &jobtype);
             for id in &versions {
-                let option = Name::from(format!("{HANDLER}{jobtype}:{id}"));
+                let option = handlers::option(&jobtype, id);
                 scope.daemon.jobs.set_option(&scope.caller.tenant, option, None).await?;
             }
             scope.daemon.reload(&scope.caller.tenant).await?;
@@ -423,12 +424,34 @@ fn entry(client: &str, job: &JobView, answer: &Answer) -> Vec<u8> {
             }
         }
         object.string("reason", answer.texts.bytes(&failure.message));
+        push_run(&mut object, job, answer);
     }
-    if let Some(last) = job.history.last().filter(|_| matches!(job.state, State::Complete | State::Failed)) {
-        object.string("done_dt", haul_journal::iso((last.when * 1000.0) as u64).as_bytes());
+    let seen = view::seen(job);
+    object.string("dt", haul_journal::iso(seen.dt_ms).as_bytes());
+    object.string("lock", seen.lock.as_bytes());
+    object.string("create_dt", haul_journal::iso(seen.create_ms).as_bytes());
+    if let Some(done_ms) = seen.done_ms {
+        object.string("done_dt", haul_journal::iso(done_ms).as_bytes());
     }
+    object.count("retry_count", seen.retries as usize);
     object.end();
     out
+}
+
+/// How long a failed job ran and what it returned: its history has that.
+fn push_run(object: &mut Object<'_>, job: &JobView, answer: &Answer) {
+    let ran = job.history.iter().rev().find_map(|entry| match &entry.what {
+        What::Log(log) if log.0.bytes() == RAN.as_bytes() => log.1.as_ref(),
+        _ => None,
+    });
+    let Some(ran) = ran.filter(|_| job.state == State::Failed) else { return };
+    let kept: Result<std::collections::BTreeMap<&str, &RawValue>, _> =
+        serde_json::from_slice(answer.texts.bytes(ran));
+    for (key, value) in kept.unwrap_or_default() {
+        if !matches!(key, "code" | "exitcode") {
+            object.raw(key, value.get().as_bytes());
+        }
+    }
 }
 
 async fn alive(caller: Part<Caller>) -> Response {

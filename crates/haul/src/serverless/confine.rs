@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 /// The first argument that asks for this.
 pub(crate) const FLAG: &str = "--confine";
-/// The program could not be started as it must be, or ended by a signal: an unexpected error (`EX_SOFTWARE`).
+/// The program could not be started as it must be: an unexpected error (`EX_SOFTWARE`).
 const BROKEN: u8 = 70;
 /// What every program may read and execute.
 const READ: &[&str] = &["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/nix/store"];
@@ -137,11 +137,18 @@ fn outer(spec: &Confinement, program: &[OsString], lacks: &[&'static str]) -> Ex
         command.uid(user).gid(user);
     }
     match command.status() {
-        Ok(status) => {
-            ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(BROKEN))
-        }
+        Ok(status) => match status.code().and_then(|code| u8::try_from(code).ok()) {
+            Some(code) => ExitCode::from(code),
+            None => end_as_killed(),
+        },
         Err(_) => ExitCode::from(BROKEN),
     }
+}
+
+/// Ends by a signal, as the inner stage did.
+fn end_as_killed() -> ExitCode {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+    ExitCode::from(BROKEN)
 }
 
 fn inner(spec: &Confinement, program: &[OsString], mut lacks: Vec<&'static str>) -> ExitCode {

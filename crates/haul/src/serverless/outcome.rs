@@ -69,15 +69,24 @@ pub(crate) struct Outcome {
     pub(crate) output: Bytes,
     /// What it returned; none: its output is its result.
     pub(crate) result: Option<Bytes>,
+    /// There was more of the result than is kept.
+    pub(crate) truncated: bool,
     /// Run time in microseconds.
     pub(crate) micros: u64,
-    /// Its share of what was run around it.
+    /// Its share of what was run around its batch.
     pub(crate) shared_micros: u64,
+    /// Its share of what was run once for its context.
+    pub(crate) once_micros: u64,
 }
 
 impl Outcome {
     pub(crate) fn error(reason: impl Into<String>) -> Self {
         Outcome { exitcode: 500, reason: reason.into(), ..Outcome::default() }
+    }
+
+    /// Bytes it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.output.len() + self.result.as_ref().map_or(0, Bytes::len)
     }
 
     pub(crate) fn code(&self) -> Code {
