@@ -18,7 +18,7 @@ use crate::auth;
 use crate::clock;
 
 /// Between looks for jobs that nobody told of: those that came due, those put by other ways.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Between looks at handlers and shares that were changed by other ways.
 const RELOAD_EVERY: Duration = Duration::from_secs(5);
 /// Between looks for what is too old.

@@ -144,6 +144,7 @@ impl Stopped<'_> {
         if shared_micros >= 10 {
             object.number("shared_ms", (shared_micros / 10) as f64 / 100.0);
         }
+        object.string("done_dt", haul_journal::iso(now_ms()).as_bytes());
         if self.handler.is_some_and(|handler| handler.options.keep_result) {
             let result = outcome.result.as_deref().unwrap_or(plain);
             let (kept, more) = result.split_at_checked(RESULT_BYTES_MAX).unwrap_or((result, b""));

@@ -14,6 +14,8 @@ use crate::config::Raw;
 use crate::http::rig::Rig;
 
 const OLD: &str = "NC2oBN3-lt-0aZ~-000";
+/// What a post without a body counts as: those around the jobs have none.
+const SCRIPT: &str = "(script)";
 
 struct World {
     rig: Rig,
@@ -105,7 +107,8 @@ async fn answer(stream: TcpStream, counts: Arc<Mutex<BTreeMap<String, usize>>>, 
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await.unwrap();
         let lines = String::from_utf8(body).unwrap();
-        for line in lines.lines() {
+        let scripts = lines.is_empty().then_some(SCRIPT);
+        for line in lines.lines().chain(scripts) {
             *lock(&counts).entry(line.to_owned()).or_default() += 1;
         }
         if answers {
@@ -117,8 +120,12 @@ async fn answer(stream: TcpStream, counts: Arc<Mutex<BTreeMap<String, usize>>>, 
 }
 
 async fn set_handler(daemon: &Daemon, url: &str) {
-    let text =
-        serde_json::json!({"lang": "http", "body": url, "options": "{\"batch\":true,\"batchSize\":50}"});
+    set_handler_with(daemon, url, None).await;
+}
+
+async fn set_handler_with(daemon: &Daemon, url: &str, before: Option<&str>) {
+    let options = "{\"batch\":true,\"batchSize\":50}";
+    let text = serde_json::json!({"lang": "http", "body": url, "before": before, "options": options});
     let option = handlers::option("t", OLD);
     daemon.jobs.set_option(&Name::from("c"), option, Some(Name::from(text.to_string()))).await.unwrap();
     daemon.reload(&Name::from("c")).await.unwrap();
@@ -246,4 +253,26 @@ async fn a_daemon_that_has_lost_its_sysid_stops_what_it_runs() {
     // There is room again, though the first never answered.
     daemon.journal.write(&post("b\n"), now_ms()).await.unwrap();
     until("another runs", || async { lock(&counts).len() == 2 }).await;
+}
+
+/// A context that is used stays; one that is idle too long ends, and the next batch starts another.
+#[tokio::test]
+async fn an_idle_context_ends() {
+    let mut world = World::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (url, counts) = web(true).await;
+    let idle = Duration::from_millis(1500);
+    let settings = Settings { context_idle: idle, contexts_max: 1, ..Settings::default() };
+    let daemon = world.daemon(folder.path(), settings).await;
+    set_handler_with(&daemon, &url, Some(&url)).await;
+    let tenant = Name::from("c");
+    let run = async |jobs: u64| {
+        daemon.journal.write(&post(format!("{jobs}\n")), now_ms()).await.unwrap();
+        until("it has run", || async { daemon.usage(&tenant).jobs == jobs }).await;
+        lock(&counts).get(SCRIPT).copied()
+    };
+    assert_eq!(run(1).await, Some(1));
+    assert_eq!(run(2).await, Some(1), "the same context");
+    tokio::time::sleep(idle + runner::LOOK_EVERY * 2).await;
+    assert_eq!(run(3).await, Some(2), "another one");
 }

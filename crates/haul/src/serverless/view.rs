@@ -22,18 +22,20 @@ pub(crate) struct Seen {
     pub(crate) retries: u32,
 }
 
-/// How a job reads.
-pub(crate) fn seen(job: &JobView) -> Seen {
+/// How a job reads. When it ended is told more exactly by who ran it than by its history.
+pub(crate) fn seen(job: &JobView, done_ms: Option<u64>) -> Seen {
     let last_ms = ms(job.history.last().map_or(0.0, |entry| entry.when));
     let made_ms = job.history.first().map_or(0, |entry| ms(entry.when));
+    // The history counts whole seconds.
     let create_ms = Id::parse(&job.jid.display()).map_or(made_ms, |id| id.ms);
-    let done_ms = matches!(job.state, State::Complete | State::Failed).then_some(last_ms);
-    let (dt_ms, lock) = match job.state {
-        State::Complete | State::Failed => (years_later(last_ms, ARCHIVE_YEARS), DONE.to_owned()),
-        State::Running => (ms(job.expires), job.worker.to_string()),
+    let is_done = matches!(job.state, State::Complete | State::Failed);
+    let done_ms = is_done.then_some(done_ms.unwrap_or(last_ms).max(create_ms));
+    let (dt_ms, lock) = match (job.state, done_ms) {
+        (_, Some(done_ms)) => (years_later(done_ms, ARCHIVE_YEARS), DONE.to_owned()),
+        (State::Running, _) => (ms(job.expires), job.worker.to_string()),
         _ if job.history.last().is_some_and(|entry| entry.what == What::TimedOut) => (last_ms, String::new()),
         // Put a moment after it was accepted, which is what counts.
-        _ if job.due.is_none() && ms(job.available_since) == made_ms => (create_ms, String::new()),
+        _ if job.due.is_none() && ms(job.available_since.floor()) == made_ms => (create_ms, String::new()),
         _ => (ms(job.due.unwrap_or(job.available_since)), String::new()),
     };
     let retries = (job.retries - job.remaining).clamp(0.0, f64::from(u32::MAX)) as u32;

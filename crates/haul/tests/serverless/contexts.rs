@@ -92,7 +92,7 @@ fn the_rest_of_a_batch_outlives_its_context() {
     }
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &["--handler-retry-time", "0", "--contexts-max", "1"]);
-    let body = "import os, time\ndef handle(p):\n    if p == 'die': os._exit(1)\n    if p == 'kill': os.kill(os.getpid(), 9)\n    if p == 'hang': time.sleep(60)\n    return os.getpid()\n";
+    let body = "import ctypes, os, time\ndef handle(p):\n    if p == 'die': os._exit(1)\n    if p == 'kill': ctypes.string_at(0)\n    if p == 'hang': time.sleep(60)\n    return os.getpid()\n";
     server.handler(
         "c/handler/t",
         &json!({"lang": "python", "body": body, "options": {"timeoutMs": 500, "batchSize": 10}}),

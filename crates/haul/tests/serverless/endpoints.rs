@@ -151,7 +151,8 @@ fn what_is_too_large_is_refused_at_one_past_the_limit() {
 fn a_full_journal_refuses_with_503() {
     let data = tempfile::tempdir().unwrap();
     // The journal's folder is a file: it cannot be written at all.
-    std::fs::create_dir_all(data.path()).unwrap();
+    drop(Server::start(data.path(), &[]));
+    std::fs::remove_dir_all(data.path().join("journal")).unwrap();
     std::fs::write(data.path().join("journal"), "in the way").unwrap();
     let server = Server::start(data.path(), &[]);
     let (status, answer) = server.ask("POST", "/c/job/t/add", "x");

@@ -19,7 +19,7 @@ use super::handlers::{Handler, Lang};
 use super::jobs::Job;
 use super::outcome::Outcome;
 pub(crate) use http::Web;
-pub(crate) use process::FIRST_USER;
+pub(crate) use process::{FIRST_USER, USERS};
 
 /// Limits of what a handler may use, unless its options say otherwise.
 #[derive(Clone, Debug)]

@@ -11,13 +11,14 @@ use tokio::task::JoinHandle;
 
 use super::Maker;
 use super::watch::Limits;
-use crate::serverless::confine::{Confinement, FLAG};
+use crate::serverless::confine::{self, Confinement, FLAG};
 use crate::serverless::handlers::HandlerOptions;
 
 /// Where programs are looked for, before the server's own PATH: these can be reached by any user.
 const PLACES: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/bin"];
 /// Users that handlers run as when the server is root: one for each tenant, from here on.
 pub(crate) const FIRST_USER: u32 = 1_000_000_000;
+pub(crate) const USERS: u32 = 1_000_000_000;
 /// Bytes of what a process complains of that are told as the reason of its end.
 const COMPLAINT_BYTES: usize = 2000;
 /// Bytes that are read of it at once.
@@ -53,7 +54,7 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn new(maker: &Maker, tenant: &str) -> Result<Self, String> {
         let path = maker.folder.join(format!("context-{}", maker.number()));
-        let user = rustix::process::geteuid().is_root().then(|| FIRST_USER + crc32(tenant) % 1_000_000_000);
+        let user = confine::may_choose_user().then(|| FIRST_USER + crc32(tenant) % USERS);
         let made = std::fs::create_dir_all(&path)
             .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)))
             .and_then(|()| std::os::unix::fs::chown(&path, user, user));

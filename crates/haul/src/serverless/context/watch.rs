@@ -203,6 +203,8 @@ mod tests {
 
     #[test]
     fn all_that_come_from_a_process_are_counted() {
+        use std::os::unix::process::CommandExt;
+
         let mut child = std::process::Command::new("sh")
             .args(["-c", "sleep 60 & sleep 60 & echo; wait"])
             .stdout(std::process::Stdio::piped())
