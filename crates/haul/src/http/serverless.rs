@@ -449,7 +449,9 @@ fn entry(client: &str, job: &JobView, answer: &Answer) -> Vec<u8> {
     if let Some(done_ms) = seen.done_ms.filter(|_| done_ms.is_none()) {
         object.string("done_dt", haul_journal::iso(done_ms).as_bytes());
     }
-    object.count("retry_count", seen.retries as usize);
+    if !kept.contains_key("retry_count") {
+        object.count("retry_count", seen.retries as usize);
+    }
     object.end();
     out
 }

@@ -113,9 +113,9 @@ impl Stopped<'_> {
         let message = Bytes::from(shortened(&outcome.reason).to_owned());
         let named = |word: &str| format!("{word}-{}", outcome.exitcode);
         match code {
-            Code::Ok => Release::Archive { result: self.entry(outcome, plain) },
+            Code::Ok => Release::Archive { result: self.entry(job, outcome, plain) },
             Code::Failed => {
-                let entry = Some(self.entry(outcome, plain));
+                let entry = Some(self.entry(job, outcome, plain));
                 Release::Bury { group: named("failed"), message, entry }
             }
             Code::Retry | Code::Error => {
@@ -124,7 +124,7 @@ impl Stopped<'_> {
                 let old = clock::now() - job.created > daemon.settings.retry_time.as_secs_f64();
                 if old || job.retries >= most {
                     tracing::warn!(tenant = self.client, jid = %job.jid, exitcode = outcome.exitcode, "a job was given up");
-                    let entry = Some(self.entry(outcome, plain));
+                    let entry = Some(self.entry(job, outcome, plain));
                     return Release::Bury { group: named("abandoned"), message, entry };
                 }
                 let delay = daemon.settings.retry_delay.as_secs_f64();
@@ -134,7 +134,7 @@ impl Stopped<'_> {
     }
 
     /// The scoreboard's entry.
-    fn entry(&self, outcome: &Outcome, plain: &[u8]) -> Bytes {
+    fn entry(&self, job: &Job, outcome: &Outcome, plain: &[u8]) -> Bytes {
         let mut out = Vec::with_capacity(64);
         let mut object = Object::json(&mut out);
         object.count("exitcode", usize::from(outcome.exitcode));
@@ -143,6 +143,9 @@ impl Stopped<'_> {
         let shared_micros = outcome.shared_micros + outcome.once_micros;
         if shared_micros >= 10 {
             object.number("shared_ms", (shared_micros / 10) as f64 / 100.0);
+        }
+        if job.retries > 0 {
+            object.count("retry_count", job.retries as usize);
         }
         object.string("done_dt", haul_journal::iso(now_ms()).as_bytes());
         if self.handler.is_some_and(|handler| handler.options.keep_result) {

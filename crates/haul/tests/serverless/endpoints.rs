@@ -151,7 +151,9 @@ fn what_is_too_large_is_refused_at_one_past_the_limit() {
 fn a_full_journal_refuses_with_503() {
     let data = tempfile::tempdir().unwrap();
     // The journal's folder is a file: it cannot be written at all.
-    drop(Server::start(data.path(), &[]));
+    let server = Server::start(data.path(), &[]);
+    assert_eq!(server.ask("POST", "/c/job/t/add", "x").0, 200);
+    drop(server);
     std::fs::remove_dir_all(data.path().join("journal")).unwrap();
     std::fs::write(data.path().join("journal"), "in the way").unwrap();
     let server = Server::start(data.path(), &[]);

@@ -175,6 +175,10 @@ fn retries_are_counted_and_have_an_end() {
     assert_eq!(server.usage("c")["jobs"], 3);
     server.handler("c/handler/never", &json!({"lang": "sh", "body": "exit 1", "options": {"maxRetries": 0}}));
     assert_eq!(server.invoke("c", "never", "x")["retry_count"], 0);
+    let body = "test -e mark && exit 0; touch mark; exit 75";
+    server.handler("c/handler/once", &json!({"lang": "sh", "body": body}));
+    let seen = server.invoke("c", "once", "x");
+    assert_eq!((&seen["code"], &seen["retry_count"]), (&json!("ok"), &json!(1)), "{seen}");
 }
 
 /// The scoreboard has the exit code, the code, the end and the duration of every job that has ended.
