@@ -258,7 +258,7 @@ impl Jobs {
             Command::Jobs(ListJobs { list, queue: tenant.clone(), range })
         };
         // A row is a job that is scheduled for its end. Asking for those makes the ones that are due wait, for ever.
-        self.one(&tenant, list(JobList::Scheduled)).await?;
+        let _ = self.one(&tenant, list(JobList::Scheduled)).await?;
         let Ok(Reply::Names(jids)) = self.one(&tenant, list(JobList::Waiting)).await?.0 else {
             return Ok(());
         };
