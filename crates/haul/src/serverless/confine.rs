@@ -90,6 +90,8 @@ pub(crate) fn main() -> Option<ExitCode> {
 fn run(mut spec: Confinement, program: &[OsString]) -> ExitCode {
     let mut lacks = Vec::new();
     if !spec.inner {
+        // Nothing outlives the server, however it ends.
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         let _ = rustix::process::setsid();
         let apart = leave(spec.network, &mut lacks);
         if apart || spec.user.is_some() {

@@ -95,7 +95,7 @@ fn the_rest_of_a_batch_outlives_its_context() {
     let body = "import ctypes, os, time\ndef handle(p):\n    if p == 'die': os._exit(1)\n    if p == 'kill': ctypes.string_at(0)\n    if p == 'hang': time.sleep(60)\n    return os.getpid()\n";
     server.handler(
         "c/handler/t",
-        &json!({"lang": "python", "body": body, "options": {"timeoutMs": 500, "batchSize": 10}}),
+        &json!({"lang": "python", "body": body, "options": {"timeoutMs": 5000, "batchSize": 10}}),
     );
     server.ask("GET", "/stop", "");
     let ids = server.post("c", "t", "a\ndie\nb\nkill\nc\nhang\nd\n");
@@ -132,4 +132,19 @@ fn before_and_after_scripts_of_processes() {
     server.handler("c/handler/t", &wrong);
     assert_eq!(server.invoke("c", "t", "x")["code"], "ok");
     assert_eq!(server.invoke("c", "t", "y")["result"], "before\neach\ny\n", "the context was ended");
+}
+
+/// Threads of all contexts of a tenant counted against one limit: node, which has many, did not get its own and hung.
+#[test]
+fn many_contexts_of_one_tenant_can_start_at_once() {
+    if !has("node") {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path(), &["--context-jobs-max", "1", "--contexts-max", "8"]);
+    let handler = json!({"lang": "node", "body": "module.exports = () => 1;", "options": {"batchSize": 1}});
+    server.handler("c/handler/t", &handler);
+    for id in server.post("c", "t", &"x\n".repeat(40)) {
+        assert_eq!(server.result("c", &id)["code"], "ok");
+    }
 }

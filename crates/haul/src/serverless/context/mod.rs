@@ -61,6 +61,8 @@ pub(crate) struct Maker {
     pub(crate) folder: PathBuf,
     pub(crate) bounds: Bounds,
     pub(crate) require_confinement: bool,
+    /// Contexts that run at once.
+    pub(crate) contexts_max: usize,
     /// Jobs that a context runs in its life: what is run once for it is spread over them.
     pub(crate) jobs_max: usize,
     pub(crate) web: Web,
@@ -74,6 +76,7 @@ impl Maker {
             folder,
             bounds,
             require_confinement: settings.require_confinement,
+            contexts_max: settings.contexts_max,
             jobs_max: settings.context_jobs_max,
             web: Web::new(),
             next: AtomicU64::new(1),

@@ -39,6 +39,7 @@ pub(super) fn limits<'a>(
         timeout: options.timeout_ms.map_or(bounds.timeout, Duration::from_millis),
         cpu: Some(options.cpu_ms.map_or(bounds.cpu, Duration::from_millis)),
         memory_bytes: options.memory_mb.unwrap_or(bounds.memory_mb) << 20,
+        processes: bounds.processes,
         folder: &folder.path,
         folder_bytes: bounds.folder_bytes,
         folder_files: bounds.folder_files,
@@ -118,7 +119,8 @@ impl Start<'_> {
             memory_bytes: self.options.memory_mb.unwrap_or(bounds.memory_mb) << 20,
             // A second more than is watched for: who is watched is told why it was ended.
             cpu_seconds: self.cpu.as_secs_f64().ceil() as u64 + 1,
-            processes: bounds.processes,
+            // The kernel counts the threads of all contexts of the tenant's user, those that are ending included.
+            processes: bounds.processes * 2 * (self.maker.contexts_max as u64 + 1),
             file_bytes: bounds.file_bytes,
             open_files: bounds.open_files,
             network: self.options.network,

@@ -23,6 +23,7 @@ pub(super) struct Limits<'a> {
     /// Processor time from now on; none: not limited.
     pub(super) cpu: Option<Duration>,
     pub(super) memory_bytes: u64,
+    pub(super) processes: u64,
     pub(super) folder: &'a Path,
     pub(super) folder_bytes: u64,
     pub(super) folder_files: u64,
@@ -33,6 +34,7 @@ pub(super) struct Limits<'a> {
 pub(super) enum Excess {
     Time,
     Memory,
+    Processes,
     Disk,
 }
 
@@ -41,6 +43,7 @@ impl Excess {
         match self {
             Excess::Time => "timeout",
             Excess::Memory => "too much memory (memoryMb)",
+            Excess::Processes => "too many processes",
             Excess::Disk => "too much in its folder",
         }
     }
@@ -68,6 +71,9 @@ impl Limits<'_> {
             }
             if used.memory_bytes > self.memory_bytes && used.memory_together() > self.memory_bytes {
                 return Err(Excess::Memory);
+            }
+            if used.pids.len() as u64 > self.processes {
+                return Err(Excess::Processes);
             }
             if self.is_folder_full() {
                 return Err(Excess::Disk);
@@ -172,6 +178,7 @@ mod tests {
             timeout: Duration::from_secs(60),
             cpu: None,
             memory_bytes: u64::MAX,
+            processes: u64::MAX,
             folder,
             folder_bytes: 8192,
             folder_files: 3,
@@ -190,6 +197,8 @@ mod tests {
         assert_eq!(busy.hold(long()).await, Err(Excess::Time));
         let small = Limits { memory_bytes: 4096, ..limits.clone() };
         assert_eq!(small.hold(long()).await, Err(Excess::Memory));
+        let alone = Limits { processes: 0, ..limits.clone() };
+        assert_eq!(alone.hold(long()).await, Err(Excess::Processes));
         fs::create_dir(folder.path().join("sub")).unwrap();
         fs::write(folder.path().join("sub/a"), [1; 8192]).unwrap();
         assert!(!limits.is_folder_full());
