@@ -94,6 +94,8 @@ pub struct JobView {
     pub expires: f64,
     /// When a scheduled job is due.
     pub due: Option<f64>,
+    /// Since when a worker could have taken a waiting job.
+    pub available_since: f64,
     pub attempt: u32,
     /// The process that runs it, where its worker said.
     pub pid: Option<Name>,

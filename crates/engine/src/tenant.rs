@@ -513,6 +513,7 @@ impl Indexes {
             remaining: job.remaining,
             expires: job.expires,
             due: (job.place == Place::Scheduled).then_some(job.score),
+            available_since: job.available_since(),
             pid: job.task().and_then(crate::task::Task::pid),
             opaque: job.task().is_some(),
             attempt: job.attempt,

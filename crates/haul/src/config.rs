@@ -144,6 +144,18 @@ pub(crate) struct Raw {
     /// How long a handler's job is tried again [default: 6h]
     #[arg(long, env = "HAUL_HANDLER_RETRY_TIME", value_name = "INTERVAL")]
     pub(crate) handler_retry_time: Option<String>,
+    /// How long a handler's job stays with a server that has died; renewed while it runs, 1s to 1d [default: 5m]
+    #[arg(long, env = "HAUL_HANDLER_LOCK", value_name = "INTERVAL")]
+    pub(crate) handler_lock: Option<String>,
+    /// Failed and given-up jobs of handlers are removed after this long; 0: never [default: 14d]
+    #[arg(long, env = "HAUL_HANDLER_FAILED_KEEP", value_name = "INTERVAL")]
+    pub(crate) handler_failed_keep: Option<String>,
+    /// Jobs that no handler ran for this long are removed; 0: never [default: 30d]
+    #[arg(long, env = "HAUL_HANDLER_UNRUN_KEEP", value_name = "INTERVAL")]
+    pub(crate) handler_unrun_keep: Option<String>,
+    /// Bytes of accepted jobs that are not in the store yet, above which more are refused [default: 4294967296]
+    #[arg(long, env = "HAUL_JOURNAL_BYTES_MAX", value_name = "BYTES")]
+    pub(crate) journal_bytes_max: Option<usize>,
     /// Whose job is run next: fair, first or random [default: fair]
     #[arg(long, env = "HAUL_SCHEDULER", value_name = "WORD")]
     pub(crate) scheduler: Option<String>,
@@ -361,6 +373,26 @@ impl Raw {
                 text(&self.handler_retry_time, &file.handler_retry_time),
                 defaults.retry_time,
             )?,
+            lock: lock_time(span(
+                "handler-lock",
+                text(&self.handler_lock, &file.handler_lock),
+                defaults.lock,
+            )?)?,
+            failed_keep: span(
+                "handler-failed-keep",
+                text(&self.handler_failed_keep, &file.handler_failed_keep),
+                defaults.failed_keep,
+            )?,
+            unrun_keep: span(
+                "handler-unrun-keep",
+                text(&self.handler_unrun_keep, &file.handler_unrun_keep),
+                defaults.unrun_keep,
+            )?,
+            journal_bytes_max: in_range(
+                "journal-bytes-max",
+                self.journal_bytes_max.or(file.journal_bytes_max).unwrap_or(defaults.journal_bytes_max),
+                1..=usize::MAX,
+            )?,
             ..defaults
         }))
     }
@@ -442,6 +474,13 @@ fn in_range(name: &str, value: usize, range: std::ops::RangeInclusive<usize>) ->
         bail!("{name} must be from {} to {}, not {value}", range.start(), range.end());
     }
     Ok(value)
+}
+
+fn lock_time(given: Duration) -> anyhow::Result<Duration> {
+    if !(1..=86_400).contains(&given.as_secs()) {
+        bail!("handler-lock is from 1s to 1d");
+    }
+    Ok(given)
 }
 
 fn address(what: &str, text: &str) -> anyhow::Result<SocketAddr> {
@@ -555,6 +594,11 @@ mod tests {
             Raw { scheduler: Some("fifo".into()), ..Raw::default() },
             Raw { handler_retry_delay: Some("soon".into()), ..Raw::default() },
             Raw { handler_retry_time: Some("5x".into()), ..Raw::default() },
+            Raw { handler_failed_keep: Some("5x".into()), ..Raw::default() },
+            Raw { handler_unrun_keep: Some("5x".into()), ..Raw::default() },
+            Raw { journal_bytes_max: Some(0), ..Raw::default() },
+            Raw { handler_lock: Some("999".into()), ..Raw::default() },
+            Raw { handler_lock: Some("86401s".into()), ..Raw::default() },
             Raw { otlp_endpoint: Some("https://collector".into()), ..Raw::default() },
         ] {
             assert!(raw.resolve(Raw::default()).is_err());

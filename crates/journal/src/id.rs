@@ -108,12 +108,14 @@ struct State {
     sysid: Sysid,
     ms: u64,
     next: u32,
+    /// How often the numbers have begun again.
+    wraps: u64,
 }
 
 impl Ids {
     /// Ids of this sysid.
     pub fn new(sysid: Sysid) -> Self {
-        Ids { state: Mutex::new(State { sysid, ms: 0, next: 0 }) }
+        Ids { state: Mutex::new(State { sysid, ms: 0, next: 0, wraps: 0 }) }
     }
 
     /// The sysid in use.
@@ -136,11 +138,18 @@ impl Ids {
         state.ms = state.ms.max(now_ms);
         if state.next + count.min(SEQUENCES) > SEQUENCES {
             // The numbers begin again, so the millisecond must be another one.
-            (state.ms, state.next) = (state.ms + 1, 0);
+            (state.ms, state.next, state.wraps) = (state.ms + 1, 0, state.wraps + 1);
         }
         let id = Id { ms: state.ms, sysid: state.sysid.clone(), sequence: state.next };
         state.next += count.min(SEQUENCES);
         id
+    }
+
+    /// As [`take`](Ids::take), for what was made elsewhere at a known time; moved on by a millisecond each time the numbers
+    /// begin again, so that very many of one moment stay apart.
+    pub fn take_for(&self, ms: u64, count: u32) -> Id {
+        let id = self.take(0, count);
+        Id { ms: ms + self.lock().wraps, ..id }
     }
 }
 
@@ -189,6 +198,15 @@ mod tests {
         assert_eq!((second.ms, second.sequence), (5000, SEQUENCES - 1));
         assert_eq!((third.ms, third.sequence), (5001, 0));
         assert!(first.to_string() < second.to_string() && second.to_string() < third.to_string());
+    }
+
+    #[test]
+    fn very_many_of_one_moment_made_elsewhere_stay_apart() {
+        let ids = Ids::new(Sysid::new("localhost.example", 7));
+        let first = ids.take_for(5000, SEQUENCES);
+        let second = ids.take_for(5000, 1);
+        assert_eq!((first.ms, first.sequence), (5000, 0));
+        assert_eq!((second.ms, second.sequence), (5001, 0));
     }
 
     #[test]

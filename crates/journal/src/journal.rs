@@ -90,7 +90,7 @@ impl Journal {
         let file = files::create(&options.folder, number)?;
         let shared = Arc::new(Shared::new(options.folder, at, recovered.backlog_bytes));
         let rotation = Rotation { bytes_max: options.file_bytes_max, ms_max: options.file_ms_max };
-        let writer = Writer { shared: shared.clone(), file, at, rotation, began_ms: None, broken: None };
+        let writer = Writer { shared: shared.clone(), file, at, rotation, began_ms: None, broken: false };
         let (works, theirs) = channel();
         let thread =
             std::thread::Builder::new().name("haul-journal".to_owned()).spawn(move || writer.run(&theirs))?;

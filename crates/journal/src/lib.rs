@@ -28,7 +28,7 @@ mod writer;
 pub use files::{Inspection, inspect};
 pub use id::{Id, Ids, SEQUENCES, Sysid, digits, value_of};
 pub use journal::{Journal, Options, Recovered};
-pub use moment::{iso, parse_iso};
+pub use moment::{iso, parse_iso, years_later};
 pub use name::{BadName, FullType, JOBTYPE_BYTES_MAX, TENANT_BYTES_MAX, check_jobtype, check_tenant};
 pub use reader::{Entry, ReadError, Token};
 pub use record::{Post, lines};

@@ -33,6 +33,14 @@ pub fn iso(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", of_day % 1000)
 }
 
+/// The same day and time so many years later; 29 February becomes 1 March where there is none.
+pub fn years_later(ms: u64, years: u32) -> u64 {
+    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+    let (year, month, day) = date_of(ms.div_euclid(DAY_MS));
+    let later = days_of(year + i64::from(years), month, day) * DAY_MS + ms.rem_euclid(DAY_MS);
+    u64::try_from(later).unwrap_or(u64::MAX)
+}
+
 /// Text as milliseconds since 1970: a date, with a time and a zone or without; or 13 digits and fewer, which are it.
 pub fn parse_iso(text: &str) -> Option<u64> {
     if !text.is_empty() && text.len() <= 14 && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -102,6 +110,18 @@ mod tests {
         ] {
             assert_eq!(iso(ms), text);
             assert_eq!(parse_iso(text), Some(ms), "{text}");
+        }
+    }
+
+    #[test]
+    fn years_are_those_of_the_calendar() {
+        for (from, years, to) in [
+            ("2020-06-30T01:17:17.123Z", 1000, "3020-06-30T01:17:17.123Z"),
+            ("2020-02-29T23:59:59.999Z", 1000, "3020-02-29T23:59:59.999Z"),
+            ("2000-02-29T00:00:00.000Z", 1000, "3000-03-01T00:00:00.000Z"),
+            ("2099-12-31T23:59:59.999Z", 1, "2100-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(iso(years_later(parse_iso(from).unwrap(), years)), to, "{from}");
         }
     }
 

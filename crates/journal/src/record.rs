@@ -156,15 +156,11 @@ fn line_record(text: &[u8], line: Range<usize>, ids: &Ids) -> Option<Parsed> {
     let stamp = word(0..first)?;
     let id = match Id::parse(stamp) {
         Some(id) => id,
-        None if stamp.len() >= 10 => foreign_id(parse_iso(stamp)?, 1, ids),
+        None if stamp.len() >= 10 => ids.take_for(parse_iso(stamp)?, 1),
         None => return None,
     };
     let full = Arc::new(FullType::parse(word(first + 1..second)?).ok()?);
     Some(Parsed { id, full, payload: line.start + second + 1..line.end, raw: false, due_ms: None })
-}
-
-fn foreign_id(ms: u64, count: u32, ids: &Ids) -> Id {
-    Id { ms, ..ids.take(ms, count) }
 }
 
 struct Header {
@@ -220,7 +216,7 @@ fn batch(text: &[u8], body_at: usize, header: &Header, ids: &Ids) -> Step {
     };
     let first = match &header.id {
         Some(id) => id.clone(),
-        None => foreign_id(header.ms, ranges.len() as u32, ids),
+        None => ids.take_for(header.ms, ranges.len() as u32),
     };
     let full = Arc::new(header.full.clone());
     let job = |(at, payload): (usize, Range<usize>)| Parsed {

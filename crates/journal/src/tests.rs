@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::files::Place;
+use crate::writer::{Rotation, Shared, Work, Writer};
 use crate::{Entry, FullType, Ids, Journal, Options, Post, ReadError, Sysid, WriteError};
 
 const NOW: u64 = 1_593_479_837_123;
@@ -130,15 +132,59 @@ async fn what_is_not_stored_in_time_comes_back_first_and_in_order_read_or_not() 
 }
 
 #[tokio::test]
-async fn wsync_waits_for_buffered_writes() {
+async fn wsync_waits_for_buffered_writes_and_for_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let journal = open(folder.path());
+    journal.wsync().unwrap().await.unwrap().unwrap();
+    assert_eq!(journal.syncs(), 0);
     for _ in 0..100 {
         journal.write_buffered(&post("x"), NOW).unwrap();
     }
     journal.wsync().unwrap().await.unwrap().unwrap();
     assert_eq!(take(&journal, 1000).1.len(), 100);
-    assert!(journal.syncs() <= 100);
+}
+
+/// What has arrived is written and synced together, and each is told.
+#[test]
+fn writes_that_arrive_together_share_one_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = Place { file: 1, offset: 0 };
+    let shared = Arc::new(Shared::new(folder.path().to_owned(), at, 0));
+    let rotation = Rotation { bytes_max: u64::MAX, ms_max: u64::MAX };
+    let file = crate::files::create(folder.path(), 1).unwrap();
+    let (works, theirs) = std::sync::mpsc::channel();
+    let mut told: Vec<_> = (0..100)
+        .map(|_| {
+            let (done, ack) = tokio::sync::oneshot::channel();
+            works.send(Work { bytes: b"line\n".to_vec(), now_ms: NOW, done: Some(done) }).unwrap();
+            ack
+        })
+        .collect();
+    drop(works);
+    Writer { shared: shared.clone(), file, at, rotation, began_ms: None, broken: false }.run(&theirs);
+    assert!(told.iter_mut().all(|ack| ack.try_recv() == Ok(Ok(()))));
+    assert_eq!(shared.syncs.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!(shared.durable(), Place { file: 1, offset: 500 });
+}
+
+/// A write that cannot be made durable is refused; what was acknowledged stays, and writing goes on once it can.
+#[tokio::test]
+async fn a_write_that_fails_is_refused_and_nothing_else_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, _) =
+        Journal::open(Options { file_bytes_max: 1, ..Options::new(folder.path()) }, ids()).unwrap();
+    journal.write(&post("first"), NOW).await.unwrap();
+    // The next file cannot be made: something is in its place.
+    let obstacle = folder.path().join("journal.000002");
+    fs::create_dir(&obstacle).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(journal.write(&post("refused"), NOW).await, Err(WriteError::Disk(_))));
+    }
+    fs::remove_dir(obstacle).unwrap();
+    journal.write(&post("second"), NOW).await.unwrap();
+    assert_eq!(payloads(&take(&journal, 9).1), ["first", "second"]);
+    drop(journal);
+    assert_eq!(payloads(&take(&open(folder.path()), 9).1), ["first", "second"]);
 }
 
 #[tokio::test]
@@ -278,4 +324,34 @@ async fn a_post_of_more_lines_than_there_are_sequence_numbers_is_split() {
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen.len(), count);
+}
+
+/// One tenant with very many lines does not keep another's few waiting behind them; within a tenant the order stays.
+#[tokio::test]
+async fn tenants_take_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path());
+    let many: String = (0..200_000).map(|at| format!("{at}\n")).collect();
+    journal.write(&post(&many), NOW).await.unwrap();
+    let few = Post { full: FullType::parse("small-t").unwrap(), ..post("a\nb\nc\n") };
+    journal.write(&few, NOW).await.unwrap();
+    journal.write(&post("last"), NOW).await.unwrap();
+    let (token, entries) = take(&journal, 10);
+    assert_eq!(payloads(&entries), ["0", "1", "2", "3", "4", "5", "6", "a", "b", "c"]);
+    journal.rsync(token, NOW).unwrap();
+    // The point stays where all before it is stored: a new start reads the few again, the store does not mind.
+    drop(journal);
+    let journal = open(folder.path());
+    let mut seen = Vec::new();
+    loop {
+        let (token, entries) = take(&journal, 5000);
+        journal.rsync(token, NOW).unwrap();
+        if entries.is_empty() {
+            break;
+        }
+        seen.extend(entries.into_iter().filter(|entry| entry.full.tenant() == "client"));
+    }
+    let expected: Vec<String> = (0..200_000).map(|at| at.to_string()).chain(["last".to_owned()]).collect();
+    assert_eq!(payloads(&seen), expected);
+    assert_eq!(journal.backlog_bytes(), 0);
 }

@@ -85,8 +85,8 @@ pub(crate) struct Writer {
     pub(crate) rotation: Rotation,
     /// When the first record of the file was written.
     pub(crate) began_ms: Option<u64>,
-    /// Set when the file could not be brought back to what is durable.
-    pub(crate) broken: Option<WriteError>,
+    /// The file could not be brought back to what is durable yet.
+    pub(crate) broken: bool,
 }
 
 impl Writer {
@@ -115,18 +115,19 @@ impl Writer {
     }
 
     fn write(&mut self, round: &[Work], bytes: usize) -> Result<(), WriteError> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
         if bytes == 0 {
             return Ok(());
         }
         let now_ms = round.first().map_or(0, |work| work.now_ms);
-        let outcome = self.rotate(now_ms).and_then(|()| self.append(round));
+        let outcome = self.mend().and_then(|()| self.rotate(now_ms)).and_then(|()| self.append(round));
         if let Err(error) = outcome {
             let error = WriteError::Disk(error.to_string());
             tracing::error!(%error, "journal: a write failed and was refused");
-            self.rewind();
+            self.broken = true;
+            // What cannot be mended now is mended before the next write, or by the next start.
+            if let Err(error) = self.mend() {
+                tracing::error!(%error, "journal: a failed write could not be taken back yet");
+            }
             return Err(error);
         }
         self.began_ms.get_or_insert(now_ms);
@@ -167,16 +168,17 @@ impl Writer {
 
     /// Takes back what a failed write may have left, and goes on in a new file: after a failed sync nobody knows what the
     /// old one holds behind its durable end.
-    fn rewind(&mut self) {
+    fn mend(&mut self) -> std::io::Result<()> {
+        if !self.broken {
+            return Ok(());
+        }
         let durable = self.shared.durable();
         let cut = if durable.file == self.at.file { durable.offset } else { 0 };
-        let outcome =
-            self.file.set_len(cut).and_then(|()| self.file.sync_all()).and_then(|()| self.start_next());
-        if let Err(error) = outcome {
-            // Tried again by the next start of the server, which mends the file.
-            self.broken = Some(WriteError::Disk(format!("{error}; the server must be started again")));
-        } else {
-            *self.shared.lock() = self.at;
-        }
+        self.file.set_len(cut)?;
+        self.file.sync_all()?;
+        self.start_next()?;
+        *self.shared.lock() = self.at;
+        self.broken = false;
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::output::{Output, complain};
-use super::serverless::Address;
+use super::serverless::{Address, Asked};
 use super::session::Global;
 use crate::clock;
 use crate::config::Raw;
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS_MAX: usize = 100;
 
 /// The handlers: type, language, code, options.
-const HANDLERS: [(&str, &str, &str, &str); 4] = [
+const HANDLERS: [(&str, &str, &str, &str); 5] = [
     ("greet", "sh", "read name; echo hello $name; echo \"J: count|$name\"", "{\"keepResult\":true}"),
     (
         "count",
@@ -26,10 +26,19 @@ const HANDLERS: [(&str, &str, &str, &str); 4] = [
         "{\"keepResult\":true,\"chain\":\"square\"}",
     ),
     ("square", "node", "module.exports = (payload) => payload ** 2;", "{\"keepResult\":true}"),
-    ("moody", "sh", "read n; exit $(( n % 3 == 0 ? 65 : 0 ))", "{}"),
+    (
+        "moody",
+        "sh",
+        "read n; test $(( n % 3 )) != 0 && exit 0; echo \"$n is not to my liking\" >&2; exit 65",
+        "{}",
+    ),
+    ("report", "sh", "read text; echo \"$(date): $text\"", "{\"keepResult\":true}"),
 ];
 
-/// Run a server with a few handlers and a stream of jobs, on a folder that goes when it stops
+/// What recurs: type, payload, seconds from one to the next.
+const SCHEDULES: [(&str, &str, u32); 2] = [("greet", "from the schedule", 10), ("report", "all is well", 15)];
+
+/// Run a server with a few handlers, schedules and a stream of jobs, on a folder that goes when it stops
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   haul demo
@@ -88,8 +97,17 @@ fn stream(global: &Global, address: &Address) {
         let document = serde_json::json!({"lang": lang, "body": body, "options": options}).to_string();
         drop(address.ask(global, "POST", &format!("/demo/handler/{jobtype}/add"), document.as_bytes()));
     }
+    for (jobtype, payload, interval) in SCHEDULES {
+        let document = serde_json::json!({"jid": format!("every-{interval}-seconds"), "queue": jobtype, "klass": jobtype,
+            "data": payload, "interval": interval})
+        .to_string();
+        let asked = Asked::new("POST", "/api/v1/recurring", document.as_bytes());
+        drop(address.send(global, &asked.of_tenant("demo")));
+    }
     let page = format!(
-        "Haul is running: http://{}/ui/ shows its jobs (tenant demo).\nTry: haul invoke demo greet you --wait\nCtrl-C stops it.",
+        "Haul is running. Look at http://{0}/ui/?tenant=demo or run `haul --tenant demo top`.\n\
+         Try: haul invoke demo greet you --wait\n     haul handler list demo\n\
+         Ctrl-C stops it and removes its data.",
         address.http
     );
     drop(Output { json: false }.text(&page));

@@ -34,6 +34,8 @@ pub(super) enum Failure {
     Advised(Error, String),
     /// A job ended badly: the exit code is its own.
     Ended { exit: u8, message: String },
+    /// The server's HTTP side does not answer.
+    Unreachable { message: String, next: String },
     /// Nothing is wrong, and nothing came.
     Nothing(String),
     /// Standard output cannot be written to.
@@ -82,6 +84,7 @@ impl Failure {
             Failure::Usage(message) => told(2, "USAGE", message, None),
             Failure::Refused { code, message, next } => told(1, code, message, Some(next)),
             Failure::Ended { exit, message } => told(exit, "FAILED", message, None),
+            Failure::Unreachable { message, next } => told(3, "UNREACHABLE", message, Some(next)),
             Failure::Nothing(message) => told(4, "NOTHING", message, None),
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => None,
             Failure::Output(error) => {

@@ -13,9 +13,6 @@ use super::session::Global;
 
 /// How long an answer may take, beyond what it is told to wait.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Seconds `invoke --wait` waits unless told.
-const WAIT_SECONDS: u32 = 60;
-
 /// Store the code that runs a tenant's jobs of a type
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -102,7 +99,8 @@ struct Add {
   haul invoke acme hello world --wait
   cat lines.txt | haul invoke acme resize -
 
-Each line is a job; --bytes posts the whole as one.")]
+Each line is a job; --bytes posts the whole as one. With --wait the exit code is 0 when all have succeeded, 1 when one
+has failed, 4 when one has not ended yet.")]
 pub(super) struct Invoke {
     /// Whose
     client: String,
@@ -218,29 +216,51 @@ impl Invoke {
         let payload = read(&self.payload)?;
         let path = format!("/{}/job/{}/add", self.client, self.jobtype);
         let kind = if self.bytes { "application/octet-stream" } else { "text/plain" };
-        let request = Asked { method: "POST", path: &path, kind, body: &payload, wait: 0 };
+        let request = Asked { kind, ..Asked::new("POST", &path, &payload) };
         let answer = self.address.send(global, &request)?;
+        let mut worst = Ok(());
         for id in member(&answer, "ids").as_array().into_iter().flatten().filter_map(Value::as_str) {
             let Some(wait) = self.wait else {
                 out.say(&json!({"id": id}), id)?;
                 continue;
             };
             let path = format!("/{}/job/{id}?wait={wait}", self.client);
-            let request = Asked { method: "GET", path: &path, kind: "text/plain", body: b"", wait };
+            let request = Asked { wait, ..Asked::new("GET", &path, b"") };
             let result = self.address.send(global, &request)?;
-            let text = match member(&result, "result") {
-                Value::Null => format!(
-                    "{id} {} {} {}",
-                    text_of(&result, "state"),
-                    member(&result, "exitcode"),
-                    text_of(&result, "reason")
-                ),
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            out.say(&result, text.trim_end())?;
+            if global.json || text_of(&result, "state") == "complete" {
+                out.say(&result, &told(id, &result))?;
+            }
+            if let Err(failure) = ended(id, &result) {
+                worst = Err(failure);
+            }
         }
-        Ok(())
+        worst
+    }
+}
+
+/// What a finished job has to say.
+fn told(id: &str, result: &Value) -> String {
+    match member(result, "result") {
+        Value::Null => format!("{id} {}", text_of(result, "state")),
+        Value::String(text) => text.trim_end().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// How a job that was waited for ended.
+fn ended(id: &str, result: &Value) -> Done {
+    match text_of(result, "state") {
+        "complete" => Ok(()),
+        "failed" => {
+            let (code, exitcode) = (text_of(result, "code"), member(result, "exitcode"));
+            let message = format!("{id} {code} {exitcode}: {}", text_of(result, "reason"));
+            Err(Failure::Ended { exit: 1, message })
+        }
+        state => {
+            let reason = text_of(result, "reason");
+            let why = if reason.is_empty() { String::new() } else { format!(" (last: {reason})") };
+            Err(Failure::Nothing(format!("{id} is {state}{why}; look again with `haul job {id}`")))
+        }
     }
 }
 
@@ -265,12 +285,25 @@ fn read(argument: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     method: &'a str,
     path: &'a str,
     kind: &'a str,
+    /// Whose, where the path does not say.
+    tenant: Option<&'a str>,
     body: &'a [u8],
     wait: u32,
+}
+
+impl<'a> Asked<'a> {
+    /// A request with a JSON document, or none.
+    pub(super) fn new(method: &'a str, path: &'a str, body: &'a [u8]) -> Self {
+        Asked { method, path, kind: "application/json", tenant: None, body, wait: 0 }
+    }
+
+    pub(super) fn of_tenant(self, tenant: &'a str) -> Self {
+        Asked { tenant: Some(tenant), ..self }
+    }
 }
 
 impl Address {
@@ -281,10 +314,10 @@ impl Address {
         path: &str,
         body: &[u8],
     ) -> Result<Value, Failure> {
-        self.send(global, &Asked { method, path, kind: "application/json", body, wait: WAIT_SECONDS })
+        self.send(global, &Asked::new(method, path, body))
     }
 
-    fn send(&self, global: &Global, asked: &Asked<'_>) -> Result<Value, Failure> {
+    pub(super) fn send(&self, global: &Global, asked: &Asked<'_>) -> Result<Value, Failure> {
         let (status, text) = self.exchange(global, asked)?;
         let answer: Value = serde_json::from_slice(&text).unwrap_or(Value::Null);
         if (200..300).contains(&status) {
@@ -298,18 +331,18 @@ impl Address {
     }
 
     fn exchange(&self, global: &Global, asked: &Asked<'_>) -> Result<(u16, Vec<u8>), Failure> {
-        let unreachable = |error: std::io::Error| Failure::Refused {
-            code: "UNREACHABLE",
+        let unreachable = |error: std::io::Error| Failure::Unreachable {
             message: format!("the server's HTTP side at {} cannot be reached: {error}", self.http),
-            next: "start it with haul serve, or say where it is with --http".to_owned(),
+            next: "start it with `haul serve`, or say where it is with --http or HAUL_HTTP".to_owned(),
         };
         let mut stream = TcpStream::connect(&self.http).map_err(unreachable)?;
         let patience = PATIENCE + Duration::from_secs(u64::from(asked.wait));
         stream.set_read_timeout(Some(patience)).map_err(unreachable)?;
         let token =
             global.secret()?.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
+        let tenant = asked.tenant.map_or_else(String::new, |tenant| format!("x-haul-tenant: {tenant}\r\n"));
         let head = format!(
-            "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{token}content-type: {}\r\ncontent-length: {}\r\n\r\n",
+            "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{token}{tenant}content-type: {}\r\ncontent-length: {}\r\n\r\n",
             asked.method,
             asked.path,
             self.http,

@@ -18,7 +18,7 @@ pub(crate) mod problem;
 pub(crate) mod rig;
 mod schema;
 mod seed;
-mod serverless;
+pub(crate) mod serverless;
 mod trends;
 mod ui;
 

@@ -2,6 +2,7 @@
 //! is `{"ok":false,"error":"..."}`. They are not in `/openapi.json`, which describes the native interface: their bodies
 //! are lines or bytes of any type, and several paths mean the same.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use haul_engine::{Command, JobView, Name, Reply, State};
+use haul_engine::{Command, JobView, Name, Reply, State, Text, What};
 use haul_journal::{FullType, Post, WriteError, check_jobtype, check_tenant, lines, parse_iso};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,8 +24,9 @@ use crate::auth::{self, Role};
 use crate::clock;
 use crate::dialect::json::{Object, push_json_string, push_list};
 use crate::resp::Server;
-use crate::serverless::handlers::{HANDLER, HANDLER_BYTES_MAX, Handler, Parts};
-use crate::serverless::{Daemon, now_ms};
+use crate::serverless::handlers::{self, HANDLER_BYTES_MAX, Handler, Parts};
+use crate::serverless::jobs::{RAN, SYSID};
+use crate::serverless::{Daemon, now_ms, view};
 
 /// Seconds a result is waited for at most.
 const WAIT_MAX: f64 = 3600.0;
@@ -55,24 +57,38 @@ pub(super) fn routes() -> Router<Arc<Server>> {
 
 type Part<T> = Result<T, Problem>;
 
+/// Whether a path is one of these: what refuses a request before it is routed says so in this form too.
+pub(crate) fn is_path(path: &str) -> bool {
+    let mut parts = path.trim_start_matches('/').split('/');
+    match (parts.next(), parts.next()) {
+        (Some("api" | "ui"), _) => false,
+        (Some(_), Some("job" | "handler")) => true,
+        (Some("add" | "start" | "stop" | "quit"), None) => true,
+        _ => false,
+    }
+}
+
+/// An error in this interface's form.
+pub(crate) fn refused(problem: Problem) -> Response {
+    let mut out = Vec::with_capacity(96);
+    let mut object = Object::json(&mut out);
+    object.raw("ok", b"false");
+    object.string("error", problem.message.as_bytes());
+    object.end();
+    // The headers that go with such a status stay as they are everywhere.
+    let plain = problem.into_response();
+    let mut response = json(plain.status(), out);
+    for (name, value) in plain.headers() {
+        if name != axum::http::header::CONTENT_LENGTH {
+            response.headers_mut().insert(name.clone(), value.clone());
+        }
+    }
+    response
+}
+
 /// The answer, or the error in this interface's form.
 fn told(outcome: Result<Response, Problem>) -> Response {
-    outcome.unwrap_or_else(|problem| {
-        let mut out = Vec::with_capacity(96);
-        let mut object = Object::json(&mut out);
-        object.raw("ok", b"false");
-        object.string("error", problem.message.as_bytes());
-        object.end();
-        // The headers that go with such a status stay as they are everywhere.
-        let plain = problem.into_response();
-        let mut response = json(plain.status(), out);
-        for (name, value) in plain.headers() {
-            if name != axum::http::header::CONTENT_LENGTH {
-                response.headers_mut().insert(name.clone(), value.clone());
-            }
-        }
-        response
-    })
+    outcome.unwrap_or_else(refused)
 }
 
 impl From<WriteError> for Problem {
@@ -98,7 +114,7 @@ impl Scope {
     fn new(caller: Part<Caller>, client: &str, needed: Role) -> Result<Self, Problem> {
         let mut caller = caller?;
         check_tenant(client).map_err(|error| Problem::bad(error.to_string()))?;
-        if client == crate::serverless::jobs::SYSID {
+        if client == SYSID {
             return Err(Problem::bad("this name is the server's own"));
         }
         caller.tenant = auth::tenant(client.as_bytes());
@@ -230,7 +246,7 @@ async fn add_handler(
             let id = scope.daemon.journal.ids().take(now_ms(), 1).to_string();
             let handler = parts.check(&jobtype, &id).map_err(Problem::bad)?;
             let text = serde_json::to_string(&handler.parts).map_err(|_| Problem::unexpected())?;
-            let option = Name::from(format!("{HANDLER}{jobtype}:{id}"));
+            let option = handlers::option(&jobtype, &id);
             scope.daemon.jobs.set_option(&scope.caller.tenant, option, Some(Name::from(text))).await?;
             scope.daemon.reload(&scope.caller.tenant).await?;
             scope.caller.audit(action("handler-add", &jobtype, &id));
@@ -271,7 +287,7 @@ async fn delete_handler(caller: Part<Caller>, path: Part<Path<(String, String)>>
             check_type(&jobtype)?;
             let versions = scope.daemon.handlers.versions(&scope.caller.tenant, &jobtype);
             for id in &versions {
-                let option = Name::from(format!("{HANDLER}{jobtype}:{id}"));
+                let option = handlers::option(&jobtype, id);
                 scope.daemon.jobs.set_option(&scope.caller.tenant, option, None).await?;
             }
             scope.daemon.reload(&scope.caller.tenant).await?;
@@ -405,12 +421,13 @@ fn entry(client: &str, job: &JobView, answer: &Answer) -> Vec<u8> {
     object.string("id", job.jid.bytes());
     object.string("type", format!("{client}-{}", job.klass).as_bytes());
     object.string("state", job.state.word().as_bytes());
-    if let Some(result) = &job.result
-        && job.state == State::Complete
-    {
-        let kept: Result<std::collections::BTreeMap<&str, &RawValue>, _> =
-            serde_json::from_slice(answer.texts.bytes(result));
-        for (key, value) in kept.unwrap_or_default() {
+    let ran = ran(job).map(|ran| answer.texts.bytes(ran));
+    let kept: BTreeMap<&str, &RawValue> =
+        ran.and_then(|ran| serde_json::from_slice(ran).ok()).unwrap_or_default();
+    let is_failed = job.state == State::Failed;
+    for (key, value) in &kept {
+        // How a job that was given up ended is told by its group.
+        if !(is_failed && matches!(*key, "code" | "exitcode")) {
             object.raw(key, value.get().as_bytes());
         }
     }
@@ -424,11 +441,32 @@ fn entry(client: &str, job: &JobView, answer: &Answer) -> Vec<u8> {
         }
         object.string("reason", answer.texts.bytes(&failure.message));
     }
-    if let Some(last) = job.history.last().filter(|_| matches!(job.state, State::Complete | State::Failed)) {
-        object.string("done_dt", haul_journal::iso((last.when * 1000.0) as u64).as_bytes());
+    let done_ms = kept.get("done_dt").and_then(|text| parse_iso(text.get().trim_matches('"')));
+    let seen = view::seen(job, done_ms);
+    object.string("dt", haul_journal::iso(seen.dt_ms).as_bytes());
+    object.string("lock", seen.lock.as_bytes());
+    object.string("create_dt", haul_journal::iso(seen.create_ms).as_bytes());
+    if let Some(done_ms) = seen.done_ms.filter(|_| done_ms.is_none()) {
+        object.string("done_dt", haul_journal::iso(done_ms).as_bytes());
+    }
+    if !kept.contains_key("retry_count") {
+        object.count("retry_count", seen.retries as usize);
     }
     object.end();
     out
+}
+
+/// What a job that has ended came to: its result, or the last such line of its history.
+fn ran(job: &JobView) -> Option<&Text> {
+    let line = |entry: &'_ haul_engine::Entry| matches!(&entry.what, What::Log(log) if log.0.bytes() == RAN.as_bytes());
+    match job.state {
+        State::Complete => job.result.as_ref(),
+        State::Failed => match &job.history.iter().rev().find(|entry| line(entry))?.what {
+            What::Log(log) => log.1.as_ref(),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 async fn alive(caller: Part<Caller>) -> Response {

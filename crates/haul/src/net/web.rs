@@ -27,6 +27,7 @@ use super::accept::Protocol;
 use super::peers::Remote;
 use crate::auth::{Access, Denied};
 use crate::http::problem::Problem;
+use crate::http::serverless;
 use crate::resp::Server;
 
 /// A client that takes no bytes for this long is cut off.
@@ -193,9 +194,14 @@ async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) 
 }
 
 async fn checked(server: &Arc<Server>, mut request: Request, next: Next) -> Response {
+    // Each interface has its own words for a refusal.
+    let told = match serverless::is_path(request.uri().path()) {
+        true => serverless::refused,
+        false => Problem::into_response,
+    };
     if let Err(problem) = check(server, &mut request) {
         let (status, wait) = (problem.0.status, problem.1);
-        let mut response = problem.0.into_response();
+        let mut response = told(problem.0);
         if status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("Bearer realm=\"haul\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
@@ -213,16 +219,15 @@ async fn checked(server: &Arc<Server>, mut request: Request, next: Next) -> Resp
     });
     let response = next.run(request).await;
     match verdict.load(Ordering::Relaxed) {
-        TOO_LARGE => too_large(limits.body_bytes_max).into_response(),
-        TOO_LATE => Problem::new(
+        TOO_LARGE => told(too_large(limits.body_bytes_max)),
+        TOO_LATE => told(Problem::new(
             StatusCode::REQUEST_TIMEOUT,
             "TIMEOUT",
             format!(
                 "the document did not arrive within {} seconds (request-seconds-max)",
                 limits.request_seconds_max
             ),
-        )
-        .into_response(),
+        )),
         _ => response,
     }
 }

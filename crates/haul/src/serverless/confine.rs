@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 /// The first argument that asks for this.
 pub(crate) const FLAG: &str = "--confine";
-/// The program could not be started as it must be, or ended by a signal: an unexpected error (`EX_SOFTWARE`).
+/// The program could not be started as it must be: an unexpected error (`EX_SOFTWARE`).
 const BROKEN: u8 = 70;
 /// What every program may read and execute.
 const READ: &[&str] = &["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/nix/store"];
@@ -90,6 +90,8 @@ pub(crate) fn main() -> Option<ExitCode> {
 fn run(mut spec: Confinement, program: &[OsString]) -> ExitCode {
     let mut lacks = Vec::new();
     if !spec.inner {
+        // Nothing outlives the server, however it ends.
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         let _ = rustix::process::setsid();
         let apart = leave(spec.network, &mut lacks);
         if apart || spec.user.is_some() {
@@ -137,11 +139,18 @@ fn outer(spec: &Confinement, program: &[OsString], lacks: &[&'static str]) -> Ex
         command.uid(user).gid(user);
     }
     match command.status() {
-        Ok(status) => {
-            ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(BROKEN))
-        }
+        Ok(status) => match status.code().and_then(|code| u8::try_from(code).ok()) {
+            Some(code) => ExitCode::from(code),
+            None => end_as_killed(),
+        },
         Err(_) => ExitCode::from(BROKEN),
     }
+}
+
+/// Ends by a signal, as the inner stage did.
+fn end_as_killed() -> ExitCode {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+    ExitCode::from(BROKEN)
 }
 
 fn inner(spec: &Confinement, program: &[OsString], mut lacks: Vec<&'static str>) -> ExitCode {
@@ -155,6 +164,10 @@ fn inner(spec: &Confinement, program: &[OsString], mut lacks: Vec<&'static str>)
     if rustix::thread::set_no_new_privs(true).is_err() {
         lacks.push("no_new_privs");
     }
+    // Who stays root has nothing of it; it does not come back: no new privileges.
+    let none = rustix::thread::CapabilitySet::empty();
+    let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+    let _ = rustix::thread::set_capabilities(None, sets);
     if spec.check {
         let mut out = std::io::stdout();
         let _ = std::io::Write::write_all(&mut out, lacks.join(", ").as_bytes());
@@ -223,12 +236,52 @@ fn allow(
 
 /// What the kernel lacks for a full confinement; empty: nothing.
 pub(crate) fn lacking(program: &Path) -> Result<String, std::io::Error> {
-    let user = rustix::process::geteuid().is_root().then_some(super::context::FIRST_USER);
+    let user = may_choose_user().then_some(super::context::FIRST_USER);
     let spec = Confinement { check: true, folder: std::env::temp_dir(), user, ..Confinement::default() };
     let text = serde_json::to_string(&spec)?;
     let output = Command::new(program).arg(FLAG).arg(text).stdin(Stdio::null()).output()?;
     if !output.status.success() {
         return Ok("all of it: the confined stage does not start".to_owned());
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let mut lacks = String::from_utf8_lossy(&output.stdout).into_owned();
+    if user.is_none() && rustix::process::geteuid().is_root() {
+        lacks.push_str(if lacks.is_empty() { "" } else { ", " });
+        lacks.push_str("users for tenants");
+    }
+    Ok(lacks)
+}
+
+/// Whether programs can be run as users of their own: as root, where those users exist.
+pub(crate) fn may_choose_user() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    rustix::process::geteuid().is_root() && has_users(&map)
+}
+
+/// Whether all users of tenants are within one range of a map of users.
+fn has_users(map: &str) -> bool {
+    let (first, count) = (u64::from(super::context::FIRST_USER), u64::from(super::context::USERS));
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(inside)), Some(Ok(_)), Some(Ok(length))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        inside <= first && first + count <= inside + length
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_of_tenants_exist_where_the_map_has_them() {
+        assert!(has_users("         0          0 4294967295\n"));
+        for map in
+            ["", "0 1000 1\n", "0 100000 65536\n", "0 0 1999999999", "1000000001 0 4000000000", "x y z"]
+        {
+            assert!(!has_users(map), "{map}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Options of this prefix are versions of handlers: `handler:<jobtype>:<id>`.
-pub(crate) const HANDLER: &str = "handler:";
+const HANDLER: &str = "handler:";
 /// Options of this prefix name types that jobs were posted for: `jobtype:<jobtype>`.
 pub(crate) const JOBTYPE: &str = "jobtype:";
 /// A tenant's share of the server: 1 unless set.
@@ -18,6 +18,11 @@ const WEIGHT: &str = "serverless-weight";
 const CONCURRENCY: &str = "serverless-concurrency";
 /// Bytes of a handler's document at most.
 pub(crate) const HANDLER_BYTES_MAX: usize = 4 << 20;
+
+/// The option that holds a version.
+pub(crate) fn option(jobtype: &str, id: &str) -> Name {
+    Name::from(format!("{HANDLER}{jobtype}:{id}"))
+}
 
 /// What runs a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -174,6 +179,8 @@ struct Known {
     types: BTreeSet<String>,
     weight: f64,
     concurrency: Option<usize>,
+    /// What this was made of.
+    options: Vec<(Name, Name)>,
 }
 
 /// All handlers of all tenants.
@@ -189,7 +196,10 @@ impl Handlers {
 
     /// Takes in what a tenant's options say now.
     pub(crate) fn load(&self, tenant: &Name, options: &[(Name, Name)]) {
-        let mut known = Known { weight: 1.0, ..Known::default() };
+        if self.read(|tenants| tenants.get(tenant).is_some_and(|known| known.options == options)) {
+            return;
+        }
+        let mut known = Known { weight: 1.0, options: options.to_vec(), ..Known::default() };
         for (option, value) in options {
             let (option, value) = (option.display(), value.bytes());
             let number =
@@ -241,6 +251,26 @@ impl Handlers {
         self.read(|tenants| {
             let versions = tenants.get(tenant).and_then(|known| known.handlers.get(jobtype));
             versions.into_iter().flatten().map(|handler| handler.id.clone()).collect()
+        })
+    }
+
+    /// The versions that a newer one took the place of before a moment: tenant, type and id.
+    pub(crate) fn superseded(&self, before_ms: u64) -> Vec<(Name, String, String)> {
+        let is_old = |newer: &Handler| haul_journal::Id::parse(&newer.id).is_some_and(|id| id.ms < before_ms);
+        self.read(|tenants| {
+            let mut found = Vec::new();
+            for (tenant, known) in tenants {
+                for (jobtype, versions) in &known.handlers {
+                    for pair in versions.windows(2) {
+                        if let [version, newer] = pair
+                            && is_old(newer)
+                        {
+                            found.push((tenant.clone(), jobtype.clone(), version.id.clone()));
+                        }
+                    }
+                }
+            }
+            found
         })
     }
 
@@ -324,6 +354,11 @@ mod tests {
         handlers.load(&tenant, &options);
         assert_eq!(handlers.newest(&tenant, "t").unwrap().parts.body, "new");
         assert_eq!(handlers.versions(&tenant, "t").len(), 2);
+        // The older one may go some time after the newer one came.
+        let came = haul_journal::Id::parse("NC2oBN3-lt-0aZ~-001").unwrap().ms;
+        assert_eq!(handlers.superseded(came), []);
+        let old = (tenant.clone(), "t".to_owned(), "NC2oBN3-lt-0aZ~-000".to_owned());
+        assert_eq!(handlers.superseded(came + 1), [old]);
         assert!(handlers.knows(&tenant, "t") && !handlers.knows(&tenant, "u"));
         handlers.load(&tenant, &[]);
         assert!(handlers.types().is_empty());

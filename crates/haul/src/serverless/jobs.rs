@@ -20,6 +20,8 @@ const RULES: Rules = Rules { retries_counted: false, ..Rules::NATIVE };
 const RETRIES: f64 = 1_000_000.0;
 /// The tag of a job that was posted as bytes.
 const RAW: &str = "raw";
+/// The line of a job's history that holds its scoreboard entry.
+pub(crate) const RAN: &str = "ran";
 /// The tenant and queue that hold the sysids; no tenant of users is called so.
 pub(crate) const SYSID: &str = "queue.sysid";
 
@@ -55,7 +57,7 @@ pub(crate) enum Release {
     /// Done, with its scoreboard entry.
     Archive { result: Bytes },
     /// Ended without success: the group names the code.
-    Bury { group: String, message: Bytes },
+    Bury { group: String, message: Bytes, entry: Option<Bytes> },
     /// Again after a delay in seconds.
     Retry { delay: f64, group: String, message: Bytes },
     /// It was not run: again at once.
@@ -165,7 +167,12 @@ impl Jobs {
             jobs.into_iter().partition(|(_, release)| matches!(release, Release::Unget));
         self.unget(tenant, ungot.into_iter().map(|(jid, _)| jid).collect(), sysid).await?;
         let mut calls = Vec::with_capacity(jobs.len());
-        for (jid, release) in jobs {
+        for (jid, mut release) in jobs {
+            if let Release::Bury { entry, .. } = &mut release
+                && let Some(data) = entry.take()
+            {
+                calls.push(Jobs::log(tenant, &jid, data));
+            }
             let Some(command) = command_of(jid, release, sysid) else { continue };
             calls.push(call(tenant, command));
         }
@@ -175,6 +182,11 @@ impl Jobs {
             }
         }
         Ok(())
+    }
+
+    /// What a run came to, for a job that is not archived: a line of its history.
+    fn log(tenant: &Name, jid: &Name, entry: Bytes) -> Call {
+        call(tenant, Command::Log { jid: jid.clone(), message: Name::from(RAN), data: Some(entry) })
     }
 
     /// Gives jobs back that were not run. Taking a lock away asks for no holder, so that it is ours is made sure first.
@@ -241,18 +253,15 @@ impl Jobs {
     /// Removes rows whose time has ended.
     pub(crate) async fn drop_old_sysids(&self) -> Result<(), StoreError> {
         let tenant = Name::from(SYSID);
-        let list = ListJobs {
-            list: JobList::Scheduled,
-            queue: tenant.clone(),
-            range: RankWindow::Limit { offset: 0, count: Some(1000) },
+        let list = |list| {
+            let range = RankWindow::Limit { offset: 0, count: Some(1000) };
+            Command::Jobs(ListJobs { list, queue: tenant.clone(), range })
         };
-        let Ok(Reply::Names(jids)) = self.one(&tenant, Command::Jobs(list)).await?.0 else { return Ok(()) };
-        let Ok(Reply::Jobs(rows)) = self.one(&tenant, Command::GetMany { jids }).await?.0 else {
+        // A row is a job that is scheduled for its end. Asking for those makes the ones that are due wait, for ever.
+        let _ = self.one(&tenant, list(JobList::Scheduled)).await?;
+        let Ok(Reply::Names(jids)) = self.one(&tenant, list(JobList::Waiting)).await?.0 else {
             return Ok(());
         };
-        let now = clock::now();
-        let jids: Vec<Name> =
-            rows.into_iter().filter(|row| row.due.is_some_and(|due| due < now)).map(|row| row.jid).collect();
         if !jids.is_empty() {
             let _ = self.one(&tenant, Command::Cancel { jids }).await?;
         }
@@ -332,7 +341,7 @@ impl Jobs {
         Ok(count)
     }
 
-    /// Removes jobs of a type that have waited since before a moment.
+    /// Removes jobs of a type that could have been taken before a moment and were not.
     pub(crate) async fn expire_unrun(
         &self,
         tenant: &Name,
@@ -345,10 +354,20 @@ impl Jobs {
             range: RankWindow::Limit { offset: 0, count: Some(1000) },
         };
         let Ok(Reply::Names(jids)) = self.one(tenant, Command::Jobs(list)).await?.0 else { return Ok(0) };
-        let old = |jid: &Name| {
+        // Only what was posted here, which its id tells.
+        let made_before = |jid: &Name| {
             haul_journal::Id::parse(&jid.display()).is_some_and(|id| (id.ms as f64) < before * 1000.0)
         };
-        let jids: Vec<Name> = jids.into_iter().filter(old).collect();
+        let jids: Vec<Name> = jids.into_iter().filter(made_before).collect();
+        if jids.is_empty() {
+            return Ok(0);
+        }
+        // A job that was deferred is much older than its wait.
+        let Ok(Reply::Jobs(jobs)) = self.one(tenant, Command::GetMany { jids }).await?.0 else {
+            return Ok(0);
+        };
+        let jids: Vec<Name> =
+            jobs.into_iter().filter(|job| job.available_since < before).map(|job| job.jid).collect();
         let count = jids.len();
         if count > 0 {
             let _ = self.one(tenant, Command::Cancel { jids }).await?;
@@ -402,7 +421,7 @@ fn command_of(jid: Name, release: Release, sysid: &Name) -> Option<Command> {
             result: Some(result),
             next: None,
         })),
-        Release::Bury { group, message } => Command::Fail(Box::new(Fail {
+        Release::Bury { group, message, .. } => Command::Fail(Box::new(Fail {
             jid,
             worker: Some(worker),
             attempt: None,

@@ -5,6 +5,7 @@
 //! - `handlers`: stored code. `jobs`: the engine as the daemon sees it. `sysid`: the daemon's identity.
 //! - `ingest`: from the journal into the engine, in bulk.
 //! - `context`: what handlers run in, with `harness` inside the interpreters and `confine` around them.
+//! - `view`: a job in the words of the older document.
 //! - `runner`: the loop that takes batches and runs them. `settle`: what happens to a job that has stopped.
 
 pub(crate) mod confine;
@@ -18,6 +19,9 @@ mod runner;
 mod scheduler;
 mod settle;
 mod sysid;
+#[cfg(test)]
+mod tests;
+pub(crate) mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -38,8 +42,7 @@ pub(crate) use scheduler::Policy;
 use crate::clock;
 use crate::shard::Shard;
 
-/// Locks last this long, in seconds, and are renewed in time.
-const LOCK_SECONDS: f64 = 300.0;
+/// Locks are renewed this often, or oftener where they are short.
 const RENEW_EVERY: Duration = Duration::from_secs(29);
 
 /// What can be set.
@@ -58,6 +61,20 @@ pub(crate) struct Settings {
     pub(crate) retry_delay: Duration,
     /// A job older than this is not tried again.
     pub(crate) retry_time: Duration,
+    /// How long a lock lasts that is not renewed.
+    pub(crate) lock: Duration,
+    /// Failed jobs are removed after this long; zero: never.
+    pub(crate) failed_keep: Duration,
+    /// Jobs that nobody ran are removed after this long; zero: never.
+    pub(crate) unrun_keep: Duration,
+    /// With so much in the journal, more is refused.
+    pub(crate) journal_bytes_max: usize,
+}
+
+impl Settings {
+    fn renew_every(&self) -> Duration {
+        RENEW_EVERY.min(self.lock / 3)
+    }
 }
 
 impl Default for Settings {
@@ -72,6 +89,10 @@ impl Default for Settings {
             policy: Policy::Fair,
             retry_delay: Duration::from_secs(300),
             retry_time: Duration::from_secs(6 * 3600),
+            lock: Duration::from_secs(300),
+            failed_keep: Duration::from_secs(14 * 86_400),
+            unrun_keep: Duration::from_secs(30 * 86_400),
+            journal_bytes_max: 4 << 30,
         }
     }
 }
@@ -103,6 +124,8 @@ pub(crate) struct Daemon {
     usage: Mutex<BTreeMap<Name, Usage>>,
     /// The sysid in use, once it was reserved.
     reserved: tokio::sync::Mutex<Option<Sysid>>,
+    /// How often a sysid was lost: what runs under one ends with it.
+    lost: watch::Sender<u64>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -123,8 +146,9 @@ impl Daemon {
     ) -> anyhow::Result<(Arc<Self>, tokio::task::JoinHandle<()>)> {
         let program = std::env::current_exe().context("the program cannot find itself")?;
         let ids = Arc::new(Ids::new(sysid::candidate()));
-        let (journal, recovered) =
-            Journal::open(Options::new(data.join("journal")), ids).context("the journal cannot be opened")?;
+        let mut options = Options::new(data.join("journal"));
+        options.backlog_bytes_max = settings.journal_bytes_max as u64;
+        let (journal, recovered) = Journal::open(options, ids).context("the journal cannot be opened")?;
         if recovered != haul_journal::Recovered::default() {
             tracing::info!(
                 torn_bytes = recovered.torn_bytes,
@@ -133,11 +157,11 @@ impl Daemon {
             );
         }
         let folder = std::env::temp_dir().join(format!("haul-{}", journal.ids().sysid().as_str()));
-        let maker = Maker::new(program, folder, Bounds::default(), settings.require_confinement);
+        let maker = Maker::new(program, folder, Bounds::default(), &settings);
         let daemon = Arc::new(Daemon {
             journal,
             handlers: Handlers::default(),
-            jobs: Jobs { shard, lock_seconds: LOCK_SECONDS },
+            jobs: Jobs { shard, lock_seconds: settings.lock.as_secs_f64() },
             running: AtomicBool::new(settings.run),
             settings,
             maker: Arc::new(maker),
@@ -146,6 +170,7 @@ impl Daemon {
             held: Mutex::default(),
             usage: Mutex::default(),
             reserved: tokio::sync::Mutex::new(None),
+            lost: watch::Sender::new(0),
         });
         daemon.reload_all().await?;
         let is_used = recovered.backlog_bytes > 0 || !daemon.handlers.types().is_empty();
@@ -196,6 +221,15 @@ impl Daemon {
         Ok(())
     }
 
+    /// Removes versions of handlers that a newer one took the place of before a moment.
+    async fn drop_superseded(&self, before_ms: u64) -> Result<(), jobs::StoreError> {
+        for (tenant, jobtype, id) in self.handlers.superseded(before_ms) {
+            self.jobs.set_option(&tenant, handlers::option(&jobtype, &id), None).await?;
+            self.reload(&tenant).await?;
+        }
+        Ok(())
+    }
+
     /// The sysid, reserved when it is first needed.
     pub(crate) async fn identity(&self) -> Result<Sysid, jobs::StoreError> {
         let mut reserved = self.reserved.lock().await;
@@ -216,6 +250,12 @@ impl Daemon {
 
     pub(crate) fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
+    }
+
+    /// Stops what runs under a sysid that is no longer ours; others may have its jobs.
+    fn stop_all(&self) {
+        self.lost.send_modify(|times| *times += 1);
+        lock(&self.held).clear();
     }
 
     pub(crate) fn usage(&self, tenant: &Name) -> Usage {

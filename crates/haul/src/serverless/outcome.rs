@@ -69,15 +69,24 @@ pub(crate) struct Outcome {
     pub(crate) output: Bytes,
     /// What it returned; none: its output is its result.
     pub(crate) result: Option<Bytes>,
+    /// There was more of the result than is kept.
+    pub(crate) truncated: bool,
     /// Run time in microseconds.
     pub(crate) micros: u64,
-    /// Its share of what was run around it.
+    /// Its share of what was run around its batch.
     pub(crate) shared_micros: u64,
+    /// Its share of what was run once for its context.
+    pub(crate) once_micros: u64,
 }
 
 impl Outcome {
     pub(crate) fn error(reason: impl Into<String>) -> Self {
         Outcome { exitcode: 500, reason: reason.into(), ..Outcome::default() }
+    }
+
+    /// Bytes it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.output.len() + self.result.as_ref().map_or(0, Bytes::len)
     }
 
     pub(crate) fn code(&self) -> Code {
@@ -165,14 +174,14 @@ pub(crate) fn of_batch(answer: &Bytes, count: usize) -> Vec<Outcome> {
         let output = Bytes::from(std::mem::take(&mut pending));
         outcomes.push(Outcome { exitcode, reason, output, ..Outcome::default() });
     }
-    let lines = memchr::memchr_iter(b'\n', answer).count();
     let why = if outcomes.len() < count && counted(answer) > outcomes.len() {
         "invalid response"
     } else {
         "no response"
     };
-    if let Some(last) = outcomes.last_mut().filter(|_| !pending.is_empty() && lines > 0) {
-        last.output = Bytes::from([last.output.as_ref(), b"\n", &pending].concat());
+    if let Some(last) = outcomes.last_mut().filter(|_| !pending.is_empty()) {
+        let end: &[u8] = if pending.ends_with(b"\n") { b"" } else { b"\n" };
+        last.output = Bytes::from([&pending, end, last.output.as_ref()].concat());
     }
     outcomes.resize_with(count, || Outcome::error(why));
     outcomes
@@ -272,5 +281,9 @@ mod tests {
         let seen: Vec<usize> =
             outcomes.iter().map(|outcome| scan("c", &outcome.output).follow.len()).collect();
         assert_eq!(seen, [1, 2]);
+        // What stands behind the code is the result, wherever the follow-ups stand.
+        let outcomes = of_batch(&Bytes::from_static(b"200 one\nJ: t|1\n200 two\nJ: t|2"), 2);
+        let seen: Vec<Vec<u8>> = outcomes.iter().map(|outcome| scan("c", &outcome.output).plain).collect();
+        assert_eq!(seen, [b"one", b"two"]);
     }
 }

@@ -18,6 +18,11 @@ pub(crate) fn to_data(payload: &Bytes) -> Bytes {
     if !ambiguous && !spaced && args::kind(payload).is_ok() {
         return payload.clone();
     }
+    Bytes::from(to_text(payload))
+}
+
+/// Bytes as JSON: text is a string, anything else an object that says so.
+pub(crate) fn to_text(payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + 16);
     if std::str::from_utf8(payload).is_ok() {
         push_json_string(&mut out, payload);
@@ -28,7 +33,7 @@ pub(crate) fn to_data(payload: &Bytes) -> Bytes {
         }
         out.extend_from_slice(b"\"}");
     }
-    Bytes::from(out)
+    out
 }
 
 /// The payload that data stands for.

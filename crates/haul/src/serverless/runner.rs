@@ -18,12 +18,13 @@ use crate::auth;
 use crate::clock;
 
 /// Between looks for jobs that nobody told of: those that came due, those put by other ways.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Between looks at handlers and shares that were changed by other ways.
+const RELOAD_EVERY: Duration = Duration::from_secs(5);
 /// Between looks for what is too old.
 const SWEEP_EVERY: Duration = Duration::from_secs(61);
-/// Failed jobs are kept this long, in seconds; jobs that nobody ran this long.
-const FAILED_SECONDS: f64 = 14.0 * 86_400.0;
-const UNRUN_SECONDS: f64 = 30.0 * 86_400.0;
+/// A version of a handler goes so long after a newer one was added, in milliseconds.
+const VERSION_MS: u64 = 30 * 86_400_000;
 const SWEEP_JOBS: usize = 1000;
 /// How long running batches may take when the server stops.
 const STOP_WAIT: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ type Type = (Name, String);
 /// What a batch tells.
 enum Event {
     /// It has taken jobs.
-    Took { of: Type, asked: usize, taken: usize, since_ms: u64 },
+    Took { of: Type, asked: usize, taken: usize },
     /// It has ended; a context that can be used again comes back.
     Ended { of: Type, asked: usize, context: Option<Context> },
 }
@@ -63,6 +64,8 @@ pub(super) async fn run(daemon: Arc<Daemon>, mut stop: watch::Receiver<bool>) {
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut sweep = tokio::time::interval(SWEEP_EVERY);
+    let mut reload = tokio::time::interval(RELOAD_EVERY);
+    reload.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while !*stop.borrow() {
         tokio::select! {
             _ = stop.changed() => break,
@@ -75,6 +78,9 @@ pub(super) async fn run(daemon: Arc<Daemon>, mut stop: watch::Receiver<bool>) {
             () = daemon.wake.notified() => {}
             _ = look.tick() => runner.look().await,
             _ = sweep.tick() => sweep_old(&daemon).await,
+            _ = reload.tick() => if let Err(error) = daemon.reload_all().await {
+                tracing::warn!(%error, "handlers could not be looked at");
+            },
         }
         runner.note_fresh();
         runner.fill();
@@ -126,9 +132,10 @@ impl Runner {
 
     fn take_in(&mut self, event: Event) {
         match event {
-            Event::Took { of, asked, taken, since_ms } => {
+            Event::Took { of, asked, taken } => {
                 if taken == asked {
-                    self.waiting.entry(of.clone()).or_insert(since_ms);
+                    // It was served a moment ago: it waits since now.
+                    self.waiting.entry(of.clone()).or_insert_with(now_ms);
                 } else {
                     let (weight, _) = self.daemon.handlers.share(&of.0);
                     self.scheduler.refund(&auth::tenant_text(&of.0), asked - taken, weight);
@@ -152,13 +159,13 @@ impl Runner {
     /// Starts batches while there is room and something waits.
     fn fill(&mut self) {
         while self.daemon.is_running() && self.batches < self.daemon.settings.contexts_max {
-            let Some((of, since_ms)) = self.choose() else { return };
+            let Some(of) = self.choose() else { return };
             self.waiting.remove(&of);
-            self.launch(of, since_ms);
+            self.launch(of);
         }
     }
 
-    fn choose(&mut self) -> Option<(Type, u64)> {
+    fn choose(&mut self) -> Option<Type> {
         let named: Vec<(String, &Type, u64)> =
             self.waiting.iter().map(|(of, since)| (auth::tenant_text(&of.0), of, *since)).collect();
         let mut candidates = Vec::with_capacity(named.len());
@@ -177,11 +184,10 @@ impl Runner {
         }
         let chance = clock::random_id().iter().take(7).fold(0, |value, byte| value << 8 | u64::from(*byte));
         let chosen = self.scheduler.select(&candidates, now_ms(), chance)?;
-        let since_ms = candidates.get(chosen)?.since_ms;
-        Some((types.get(chosen)?.clone(), since_ms))
+        types.get(chosen).cloned()
     }
 
-    fn launch(&mut self, of: Type, since_ms: u64) {
+    fn launch(&mut self, of: Type) {
         let handler = self.daemon.handlers.newest(&of.0, &of.1);
         let context = handler.as_ref().and_then(|handler| {
             let key = Key::of(&of.0, handler);
@@ -194,8 +200,7 @@ impl Runner {
         let asked = handler.as_ref().map_or(5, |handler| handler.batch_size()).min(room);
         self.scheduler.started(&tenant, &of.1, asked, weight);
         self.batches += 1;
-        let work =
-            Work { daemon: self.daemon.clone(), of, asked, since_ms, handler, events: self.events.clone() };
+        let work = Work { daemon: self.daemon.clone(), of, asked, handler, events: self.events.clone() };
         tokio::spawn(work.run(context));
     }
 }
@@ -205,7 +210,6 @@ struct Work {
     daemon: Arc<Daemon>,
     of: Type,
     asked: usize,
-    since_ms: u64,
     handler: Option<Arc<Handler>>,
     events: mpsc::UnboundedSender<Event>,
 }
@@ -218,6 +222,7 @@ impl Work {
 
     async fn take_and_run(&self, context: Option<Context>) -> Option<Context> {
         let (tenant, jobtype) = &self.of;
+        let mut lost = self.daemon.lost.subscribe();
         let sysid = match self.daemon.identity().await {
             Ok(sysid) => Name::from(sysid.as_str()),
             Err(error) => {
@@ -231,16 +236,26 @@ impl Work {
         });
         let taken = jobs.len();
         let of = self.of.clone();
-        let _ = self.events.send(Event::Took { of, asked: self.asked, taken, since_ms: self.since_ms });
+        let _ = self.events.send(Event::Took { of, asked: self.asked, taken });
         if jobs.is_empty() {
             return context;
         }
         let held: Vec<(Name, Name)> = jobs.iter().map(|job| (tenant.clone(), job.jid.clone())).collect();
         lock(&self.daemon.held).extend(held.iter().cloned());
         let client = auth::tenant_text(tenant);
-        let (ran, context) = self.run_jobs(&client, &jobs, context).await;
-        let stopped = Stopped { tenant, client: &client, handler: self.handler.as_deref(), sysid: &sysid };
-        stopped.settle(&self.daemon, &jobs, ran.outcomes).await;
+        tracing::debug!(tenant = client, jobtype, count = taken, "jobs run");
+        let running = async {
+            let (ran, context) = self.run_jobs(&client, &jobs, context).await;
+            let stopped =
+                Stopped { tenant, client: &client, handler: self.handler.as_deref(), sysid: &sysid };
+            stopped.settle(&self.daemon, &jobs, ran).await;
+            context
+        };
+        let context = tokio::select! {
+            context = running => context,
+            // The sysid is gone: the context ends here, and its jobs when their locks do.
+            _ = lost.changed() => return None,
+        };
         let mut all = lock(&self.daemon.held);
         held.iter().for_each(|job| {
             all.remove(job);
@@ -251,7 +266,7 @@ impl Work {
     async fn run_jobs(&self, client: &str, jobs: &[Job], context: Option<Context>) -> (Ran, Option<Context>) {
         let failed = |why: String| {
             let outcomes = vec![Some(Outcome::error(why)); jobs.len()];
-            (Ran { outcomes, alive: false }, None)
+            (Ran { outcomes, ..Ran::default() }, None)
         };
         let Some(handler) = &self.handler else { return failed("no handler".to_owned()) };
         let context = match context {
@@ -272,15 +287,22 @@ impl Work {
     }
 }
 
-/// Failed jobs and jobs nobody ran do not stay for ever.
+/// Failed jobs, jobs nobody ran and versions nobody uses do not stay for ever.
 async fn sweep_old(daemon: &Daemon) {
-    let now = clock::now();
+    if let Err(error) = daemon.drop_superseded(now_ms().saturating_sub(VERSION_MS)).await {
+        tracing::warn!(%error, "old versions of handlers could not be removed");
+    }
+    let before = |keep: Duration| (!keep.is_zero()).then(|| clock::now() - keep.as_secs_f64());
+    let (failed, unrun) = (before(daemon.settings.failed_keep), before(daemon.settings.unrun_keep));
     for (tenant, types) in daemon.handlers.types() {
-        if let Err(error) = daemon.jobs.purge_failed(&tenant, now - FAILED_SECONDS, SWEEP_JOBS).await {
+        if let Some(failed) = failed
+            && let Err(error) = daemon.jobs.purge_failed(&tenant, failed, SWEEP_JOBS).await
+        {
             tracing::warn!(%error, "old failed jobs could not be removed");
         }
+        let Some(unrun) = unrun else { continue };
         for jobtype in types {
-            match daemon.jobs.expire_unrun(&tenant, &jobtype, now - UNRUN_SECONDS).await {
+            match daemon.jobs.expire_unrun(&tenant, &jobtype, unrun).await {
                 Ok(0) => {}
                 Ok(count) => {
                     tracing::warn!(tenant = %tenant, jobtype, count, "jobs that nobody ran have expired")

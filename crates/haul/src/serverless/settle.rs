@@ -7,9 +7,11 @@ use bytes::Bytes;
 use haul_engine::Name;
 use haul_journal::{FullType, Post};
 
+use super::context::Ran;
 use super::handlers::Handler;
 use super::jobs::{Job, Release};
 use super::outcome::{self, Code, Outcome, RESULT_BYTES_MAX};
+use super::payload;
 use super::{Daemon, lock, now_ms};
 use crate::clock;
 use crate::dialect::args;
@@ -31,7 +33,8 @@ pub(super) struct Stopped<'a> {
 
 impl Stopped<'_> {
     /// Settles the jobs of a batch; an outcome that is none means that it was not run.
-    pub(super) async fn settle(&self, daemon: &Daemon, jobs: &[Job], mut outcomes: Vec<Option<Outcome>>) {
+    pub(super) async fn settle(&self, daemon: &Daemon, jobs: &[Job], ran: Ran) {
+        let Ran { mut outcomes, before_micros, .. } = ran;
         let mut posts = Vec::new();
         let mut plain = Vec::with_capacity(jobs.len());
         for outcome in &mut outcomes {
@@ -45,9 +48,13 @@ impl Stopped<'_> {
                 *outcome = Outcome::error(format!("follow-up jobs could not be kept: {error}"));
             }
         }
-        self.account(daemon, &outcomes);
+        self.account(daemon, &outcomes, before_micros);
         let mut releases = Vec::with_capacity(jobs.len());
         for ((job, outcome), plain) in jobs.iter().zip(&outcomes).zip(plain) {
+            if let Some(outcome) = outcome {
+                let (code, exitcode) = (outcome.code().word(), outcome.exitcode);
+                tracing::debug!(tenant = self.client, jid = %job.jid, code, exitcode, "job ran");
+            }
             let release = match outcome {
                 Some(outcome) => self.release(daemon, job, outcome, &plain),
                 None => Release::Unget,
@@ -70,7 +77,8 @@ impl Stopped<'_> {
             *outcome = Outcome::error("more output lines that make jobs than are allowed");
             return Vec::new();
         }
-        posts.extend(seen.follow.into_iter().map(|(full, payload)| outcome::post(full, payload)));
+        let mut follow: Vec<Post> =
+            seen.follow.into_iter().map(|(full, payload)| outcome::post(full, payload)).collect();
         let chain = self.handler.and_then(|handler| handler.options.chain.as_deref());
         if let (Code::Ok, Some(chain)) = (outcome.code(), chain)
             && let Ok(full) = FullType::new(self.client, chain)
@@ -79,14 +87,20 @@ impl Stopped<'_> {
                 let text = seen.plain.strip_suffix(b"\n").unwrap_or(&seen.plain);
                 Bytes::copy_from_slice(text)
             });
-            posts.push(outcome::post(full, result));
+            if outcome.truncated || result.len() > RESULT_BYTES_MAX {
+                *outcome = Outcome::error(format!("the result is too long to be passed on to {chain}"));
+                return Vec::new();
+            }
+            follow.push(outcome::post(full, result));
         }
+        posts.append(&mut follow);
         seen.plain
     }
 
-    fn account(&self, daemon: &Daemon, outcomes: &[Option<Outcome>]) {
+    fn account(&self, daemon: &Daemon, outcomes: &[Option<Outcome>], before_micros: u64) {
         let mut usage = lock(&daemon.usage);
         let usage = usage.entry(self.tenant.clone()).or_default();
+        usage.shared_micros += before_micros;
         for outcome in outcomes.iter().flatten() {
             usage.jobs += 1;
             usage.run_micros += outcome.micros;
@@ -99,15 +113,19 @@ impl Stopped<'_> {
         let message = Bytes::from(shortened(&outcome.reason).to_owned());
         let named = |word: &str| format!("{word}-{}", outcome.exitcode);
         match code {
-            Code::Ok => Release::Archive { result: self.entry(outcome, plain) },
-            Code::Failed => Release::Bury { group: named("failed"), message },
+            Code::Ok => Release::Archive { result: self.entry(job, outcome, plain) },
+            Code::Failed => {
+                let entry = Some(self.entry(job, outcome, plain));
+                Release::Bury { group: named("failed"), message, entry }
+            }
             Code::Retry | Code::Error => {
                 let options = self.handler.map(|handler| &handler.options);
                 let most = options.and_then(|options| options.max_retries).unwrap_or(u32::MAX);
                 let old = clock::now() - job.created > daemon.settings.retry_time.as_secs_f64();
                 if old || job.retries >= most {
                     tracing::warn!(tenant = self.client, jid = %job.jid, exitcode = outcome.exitcode, "a job was given up");
-                    return Release::Bury { group: named("abandoned"), message };
+                    let entry = Some(self.entry(job, outcome, plain));
+                    return Release::Bury { group: named("abandoned"), message, entry };
                 }
                 let delay = daemon.settings.retry_delay.as_secs_f64();
                 Release::Retry { delay, group: named(code.word()), message }
@@ -116,24 +134,30 @@ impl Stopped<'_> {
     }
 
     /// The scoreboard's entry.
-    fn entry(&self, outcome: &Outcome, plain: &[u8]) -> Bytes {
+    fn entry(&self, job: &Job, outcome: &Outcome, plain: &[u8]) -> Bytes {
         let mut out = Vec::with_capacity(64);
         let mut object = Object::json(&mut out);
         object.count("exitcode", usize::from(outcome.exitcode));
         object.string("code", outcome.code().word().as_bytes());
         object.number("ms", (outcome.micros / 10) as f64 / 100.0);
-        if outcome.shared_micros >= 10 {
-            object.number("shared_ms", (outcome.shared_micros / 10) as f64 / 100.0);
+        let shared_micros = outcome.shared_micros + outcome.once_micros;
+        if shared_micros >= 10 {
+            object.number("shared_ms", (shared_micros / 10) as f64 / 100.0);
         }
+        if job.retries > 0 {
+            object.count("retry_count", job.retries as usize);
+        }
+        object.string("done_dt", haul_journal::iso(now_ms()).as_bytes());
         if self.handler.is_some_and(|handler| handler.options.keep_result) {
             let result = outcome.result.as_deref().unwrap_or(plain);
-            let kept = result.get(..RESULT_BYTES_MAX).unwrap_or(result);
-            if outcome.result.is_some() && args::kind(kept).is_ok() {
+            let (kept, more) = result.split_at_checked(RESULT_BYTES_MAX).unwrap_or((result, b""));
+            let is_json = outcome.result.is_some() && args::kind(kept).is_ok();
+            if is_json {
                 object.raw("result", kept);
             } else {
-                object.string("result", String::from_utf8_lossy(kept).as_bytes());
+                object.raw("result", &payload::to_text(kept));
             }
-            if kept.len() < result.len() {
+            if outcome.truncated || !more.is_empty() {
                 object.raw("truncated", b"true");
             }
         }

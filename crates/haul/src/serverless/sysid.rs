@@ -38,7 +38,7 @@ pub(super) async fn reserve(jobs: &Jobs, first: Sysid) -> Result<Sysid, StoreErr
 /// Keeps the row and the locks until told to stop.
 pub(super) async fn run(daemon: Arc<Daemon>, mut stop: watch::Receiver<bool>) {
     let mut row = tokio::time::interval(RENEW_EVERY);
-    let mut locks = tokio::time::interval(super::RENEW_EVERY);
+    let mut locks = tokio::time::interval(daemon.settings.renew_every());
     loop {
         tokio::select! {
             _ = stop.changed() => return,
@@ -48,14 +48,19 @@ pub(super) async fn run(daemon: Arc<Daemon>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-async fn renew_row(daemon: &Daemon) {
+/// Renews the row. Without it the identity is lost: nothing goes on under it, and another is reserved.
+pub(super) async fn renew_row(daemon: &Daemon) {
     let mut reserved = daemon.reserved.lock().await;
     let Some(sysid) = reserved.clone() else { return };
+    if let Err(error) = daemon.jobs.drop_old_sysids().await {
+        tracing::warn!(%error, "old sysids could not be removed");
+    }
     match daemon.jobs.renew_sysid(sysid.as_str(), ROW_SECONDS).await {
         Ok(true) => {}
         Ok(false) => {
             tracing::warn!(sysid = sysid.as_str(), "the sysid was lost; another is reserved");
             *reserved = None;
+            daemon.stop_all();
             drop(reserved);
             daemon.journal.ids().rename(candidate());
             if let Err(error) = daemon.identity().await {

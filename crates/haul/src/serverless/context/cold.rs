@@ -1,13 +1,13 @@
 //! A cold context: a folder, and a process for each job with the payload on its standard input.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::process::{Folder, Start, end, find};
-use super::{Batch, Maker, Ran, spread};
+use super::process::{Complaints, Folder, Start, end, find, limits, reason};
+use super::watch::Limits;
+use super::{Batch, Maker, Ran};
 use crate::clock;
 use crate::serverless::handlers::{Handler, Lang};
 use crate::serverless::jobs::Job;
@@ -16,17 +16,20 @@ use crate::serverless::outcome::{OUTPUT_BYTES_MAX, Outcome, of_status};
 pub(super) struct Cold {
     maker: Arc<Maker>,
     folder: Folder,
+    /// What `before` took.
+    once_micros: u64,
 }
 
 impl Cold {
     pub(super) fn new(maker: Arc<Maker>, tenant: &str) -> Result<Self, String> {
         let folder = Folder::new(&maker, tenant)?;
-        Ok(Cold { maker, folder })
+        Ok(Cold { maker, folder, once_micros: 0 })
     }
 
     pub(super) async fn run(&mut self, batch: &Batch<'_>, is_first: bool) -> Ran {
         let parts = &batch.handler.parts;
         let count = batch.jobs.len();
+        let mut ran = Ran { alive: true, ..Ran::default() };
         let mut shared = 0;
         for (script, what) in [
             (parts.before.as_ref().filter(|_| is_first), "before"),
@@ -34,16 +37,19 @@ impl Cold {
         ] {
             let Some(script) = script else { continue };
             let outcome = self.process(batch, script, None).await;
-            shared += outcome.micros;
+            if what == "before" {
+                (ran.before_micros, self.once_micros) = (outcome.micros, outcome.micros);
+            } else {
+                shared += outcome.micros;
+            }
             if outcome.exitcode != 200 {
-                return Ran::all(count, &Outcome::error(format!("{what}: {}", outcome.reason)));
+                let failed = Ran::all(count, &Outcome::error(format!("{what}: {}", outcome.reason)));
+                return Ran { before_micros: ran.before_micros, ..failed };
             }
         }
-        let mut outcomes = Vec::with_capacity(count);
         for job in batch.jobs {
-            outcomes.push(Some(self.process(batch, &parts.body, Some(job)).await));
+            ran.outcomes.push(Some(self.process(batch, &parts.body, Some(job)).await));
         }
-        let mut alive = true;
         if let Some(script) = &parts.after_each {
             let outcome = self.process(batch, script, None).await;
             shared += outcome.micros;
@@ -54,11 +60,13 @@ impl Cold {
                     reason = outcome.reason,
                     "afterEach failed"
                 );
-                alive = false;
+                ran.alive = false;
             }
         }
-        spread(&mut outcomes, shared);
-        Ran { outcomes, alive }
+        ran.spread(shared, self.once_micros, self.maker.jobs_max);
+        let limits = limits(&self.maker, &batch.handler.options, &self.folder, None);
+        ran.alive = ran.alive && !limits.is_folder_full();
+        ran
     }
 
     async fn process(&self, batch: &Batch<'_>, script: &str, job: Option<&Job>) -> Outcome {
@@ -89,7 +97,7 @@ impl Cold {
         job: Option<&Job>,
     ) -> Result<Outcome, String> {
         let options = &batch.handler.options;
-        let bounds = &self.maker.bounds;
+        let limits = limits(&self.maker, options, &self.folder, None);
         let (program, args) = self.command(batch.handler, script)?;
         let mut env = vec![("HAUL_JOBTYPE", batch.handler.jobtype.clone())];
         env.extend(job.map(|job| ("HAUL_JOB_ID", job.jid.to_string())));
@@ -98,7 +106,7 @@ impl Cold {
             folder: &self.folder,
             tenant: batch.tenant,
             options,
-            cpu: options.cpu_ms.map_or(bounds.cpu, Duration::from_millis),
+            cpu: limits.cpu.unwrap_or_default(),
             program,
             args,
             env,
@@ -107,6 +115,8 @@ impl Cold {
         let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the process has no pipes".to_owned());
         };
+        let mut complaints = Complaints::listen(&mut child, batch.tenant);
+        let limits = Limits { pid: child.id(), ..limits };
         let mut printed = Vec::new();
         let talk = async {
             let write = async {
@@ -120,27 +130,28 @@ impl Cold {
             };
             let mut limited = output.take(OUTPUT_BYTES_MAX as u64 + 1);
             let (_, _) = tokio::join!(write, limited.read_to_end(&mut printed));
-            child.wait().await
+            if printed.len() > OUTPUT_BYTES_MAX {
+                return Err("too much output".to_owned());
+            }
+            child.wait().await.map_err(|error| error.to_string())
         };
-        let timeout = options.timeout_ms.map_or(bounds.timeout, Duration::from_millis);
-        let status = match tokio::time::timeout(timeout, talk).await {
+        let status = match limits.hold(talk).await {
             Ok(Ok(status)) => status.code(),
-            Ok(Err(error)) => return Err(error.to_string()),
-            Err(_) => {
+            Ok(Err(why)) => {
                 end(&mut child);
-                return Err("timeout".to_owned());
+                return Err(why);
+            }
+            Err(excess) => {
+                end(&mut child);
+                return Err(excess.reason().to_owned());
             }
         };
-        if printed.len() > OUTPUT_BYTES_MAX {
-            end(&mut child);
-            return Err("too much output".to_owned());
-        }
-        let exitcode = of_status(status);
-        let reason = match status {
-            Some(0) => String::new(),
-            Some(status) => format!("exit {status}"),
-            None => "killed".to_owned(),
-        };
-        Ok(Outcome { exitcode, reason, output: Bytes::from(printed), ..Outcome::default() })
+        let reason = reason(status, &complaints.last().await);
+        Ok(Outcome {
+            exitcode: of_status(status),
+            reason,
+            output: Bytes::from(printed),
+            ..Outcome::default()
+        })
     }
 }

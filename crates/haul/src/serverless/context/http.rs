@@ -12,7 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use super::{Batch, Maker, Ran, spread};
+use super::{Batch, Maker, Ran};
 use crate::clock;
 use crate::serverless::jobs::Job;
 use crate::serverless::outcome::{OUTPUT_BYTES_MAX, Outcome, of_batch};
@@ -63,59 +63,70 @@ impl Web {
 
 pub(super) struct Http {
     maker: Arc<Maker>,
+    /// What `before` took.
+    once_micros: u64,
 }
 
 impl Http {
     pub(super) fn new(maker: Arc<Maker>) -> Self {
-        Http { maker }
+        Http { maker, once_micros: 0 }
     }
 
     pub(super) async fn run(&mut self, batch: &Batch<'_>, is_first: bool) -> Ran {
         let parts = &batch.handler.parts;
-        let began = clock::instant();
+        let mut ran = Ran { alive: true, ..Ran::default() };
+        let mut shared = 0;
         for (url, what) in [
             (parts.before.as_ref().filter(|_| is_first), "before"),
             (parts.before_each.as_ref(), "beforeEach"),
         ] {
             let Some(url) = url else { continue };
-            if let Err(why) = self.step(batch, url).await {
-                return Ran::all(batch.jobs.len(), &Outcome::error(format!("{what}: {why}")));
+            let (outcome, micros) = self.step(batch, url).await;
+            if what == "before" {
+                (ran.before_micros, self.once_micros) = (micros, micros);
+            } else {
+                shared += micros;
+            }
+            if let Err(why) = outcome {
+                let failed = Ran::all(batch.jobs.len(), &Outcome::error(format!("{what}: {why}")));
+                return Ran { before_micros: ran.before_micros, ..failed };
             }
         }
-        let mut shared = began.elapsed();
-        let mut outcomes =
+        ran.outcomes =
             if batch.handler.options.batch { self.together(batch).await } else { self.each(batch).await };
-        let mut alive = true;
         if let Some(url) = &parts.after_each {
-            let began = clock::instant();
-            if let Err(why) = self.step(batch, url).await {
+            let (outcome, micros) = self.step(batch, url).await;
+            shared += micros;
+            if let Err(why) = outcome {
                 tracing::warn!(
                     tenant = batch.tenant,
                     jobtype = batch.handler.jobtype,
                     why,
                     "afterEach failed"
                 );
-                alive = false;
+                ran.alive = false;
             }
-            shared += began.elapsed();
         }
-        spread(&mut outcomes, u64::try_from(shared.as_micros()).unwrap_or(u64::MAX));
-        Ran { outcomes, alive }
+        ran.spread(shared, self.once_micros, self.maker.jobs_max);
+        ran
     }
 
     fn timeout(&self, batch: &Batch<'_>) -> Duration {
         batch.handler.options.timeout_ms.map_or(self.maker.bounds.timeout, Duration::from_millis)
     }
 
-    async fn step(&self, batch: &Batch<'_>, url: &str) -> Result<(), String> {
+    /// Posts to one of the addresses around the jobs; what came of it, and how long it took.
+    async fn step(&self, batch: &Batch<'_>, url: &str) -> (Result<(), String>, u64) {
+        let began = clock::instant();
         let posted =
             tokio::time::timeout(self.timeout(batch), self.maker.web.post(url, None, Bytes::new())).await;
-        match posted {
+        let outcome = match posted {
             Ok(Ok((200..=299, _))) => Ok(()),
             Ok(Ok((status, _))) => Err(format!("status {status}")),
             Ok(Err(why)) => Err(why),
             Err(_) => Err("timeout".to_owned()),
-        }
+        };
+        (outcome, u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
     /// One request for each job, several at once.

@@ -5,6 +5,7 @@ mod cold;
 mod http;
 mod process;
 mod warm;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use haul_engine::Name;
 
+use super::Settings;
 use super::handlers::{Handler, Lang};
 use super::jobs::Job;
 use super::outcome::Outcome;
 pub(crate) use http::Web;
-pub(crate) use process::FIRST_USER;
+pub(crate) use process::{FIRST_USER, USERS};
 
 /// Limits of what a handler may use, unless its options say otherwise.
 #[derive(Clone, Debug)]
@@ -30,6 +32,9 @@ pub(crate) struct Bounds {
     pub(crate) processes: u64,
     pub(crate) file_bytes: u64,
     pub(crate) open_files: u64,
+    /// Of a context's folder.
+    pub(crate) folder_bytes: u64,
+    pub(crate) folder_files: u64,
 }
 
 impl Default for Bounds {
@@ -41,6 +46,8 @@ impl Default for Bounds {
             processes: 64,
             file_bytes: 64 << 20,
             open_files: 256,
+            folder_bytes: 256 << 20,
+            folder_files: 10_000,
         }
     }
 }
@@ -54,13 +61,26 @@ pub(crate) struct Maker {
     pub(crate) folder: PathBuf,
     pub(crate) bounds: Bounds,
     pub(crate) require_confinement: bool,
+    /// Contexts that run at once.
+    pub(crate) contexts_max: usize,
+    /// Jobs that a context runs in its life: what is run once for it is spread over them.
+    pub(crate) jobs_max: usize,
     pub(crate) web: Web,
     next: AtomicU64,
 }
 
 impl Maker {
-    pub(crate) fn new(program: PathBuf, folder: PathBuf, bounds: Bounds, require_confinement: bool) -> Self {
-        Maker { program, folder, bounds, require_confinement, web: Web::new(), next: AtomicU64::new(1) }
+    pub(crate) fn new(program: PathBuf, folder: PathBuf, bounds: Bounds, settings: &Settings) -> Self {
+        Maker {
+            program,
+            folder,
+            bounds,
+            require_confinement: settings.require_confinement,
+            contexts_max: settings.contexts_max,
+            jobs_max: settings.context_jobs_max,
+            web: Web::new(),
+            next: AtomicU64::new(1),
+        }
     }
 
     fn number(&self) -> u64 {
@@ -98,9 +118,12 @@ pub(crate) struct Batch<'a> {
 }
 
 /// What became of a batch.
+#[derive(Default)]
 pub(crate) struct Ran {
     /// For each job; none: it was not run.
     pub(crate) outcomes: Vec<Option<Outcome>>,
+    /// What `before` took, if it was run now: the tenant has used that, whatever becomes of the context.
+    pub(crate) before_micros: u64,
     /// The context can be used again.
     pub(crate) alive: bool,
 }
@@ -108,7 +131,17 @@ pub(crate) struct Ran {
 impl Ran {
     /// Nothing of the batch was run: every job has this outcome.
     fn all(count: usize, outcome: &Outcome) -> Self {
-        Ran { outcomes: vec![Some(outcome.clone()); count], alive: false }
+        Ran { outcomes: vec![Some(outcome.clone()); count], ..Ran::default() }
+    }
+
+    /// Spreads what ran around the jobs over them: the batch's own over this batch, what is run once in a context over
+    /// all jobs of its life.
+    fn spread(&mut self, batch_micros: u64, once_micros: u64, jobs_max: usize) {
+        let count = self.outcomes.iter().flatten().count().max(1) as u64;
+        for outcome in self.outcomes.iter_mut().flatten() {
+            outcome.shared_micros = batch_micros / count;
+            outcome.once_micros = once_micros / jobs_max.max(1) as u64;
+        }
     }
 }
 
@@ -170,13 +203,5 @@ impl Context {
             Kind::Cold(cold) => cold.run(batch, is_first).await,
             Kind::Http(http) => http.run(batch, is_first).await,
         }
-    }
-}
-
-/// Spreads a time over the jobs that ran.
-fn spread(outcomes: &mut [Option<Outcome>], micros: u64) {
-    let count = outcomes.iter().flatten().count().max(1) as u64;
-    for outcome in outcomes.iter_mut().flatten() {
-        outcome.shared_micros += micros / count;
     }
 }

@@ -5,18 +5,46 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::{Child, Command};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::task::JoinHandle;
 
 use super::Maker;
-use crate::serverless::confine::{Confinement, FLAG};
+use super::watch::Limits;
+use crate::serverless::confine::{self, Confinement, FLAG};
 use crate::serverless::handlers::HandlerOptions;
 
 /// Where programs are looked for, before the server's own PATH: these can be reached by any user.
 const PLACES: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/bin"];
 /// Users that handlers run as when the server is root: one for each tenant, from here on.
 pub(crate) const FIRST_USER: u32 = 1_000_000_000;
-/// Ticks of the processor clock in a second, as `/proc` counts.
-const TICKS: u64 = 100;
+pub(crate) const USERS: u32 = 1_000_000_000;
+/// Bytes of what a process complains of that are told as the reason of its end.
+const COMPLAINT_BYTES: usize = 2000;
+/// Bytes that are read of it at once.
+const READ_BYTES: usize = 4096;
+/// How long the end of the complaints is waited for once the process has ended.
+const COMPLAINT_WAIT: Duration = Duration::from_millis(200);
+
+/// What a process of a handler may use, and its folder.
+pub(super) fn limits<'a>(
+    maker: &Maker,
+    options: &HandlerOptions,
+    folder: &'a Folder,
+    pid: Option<u32>,
+) -> Limits<'a> {
+    let bounds = &maker.bounds;
+    Limits {
+        pid,
+        timeout: options.timeout_ms.map_or(bounds.timeout, Duration::from_millis),
+        cpu: Some(options.cpu_ms.map_or(bounds.cpu, Duration::from_millis)),
+        memory_bytes: options.memory_mb.unwrap_or(bounds.memory_mb) << 20,
+        processes: bounds.processes,
+        folder: &folder.path,
+        folder_bytes: bounds.folder_bytes,
+        folder_files: bounds.folder_files,
+    }
+}
 
 /// A folder that goes when its context goes.
 pub(super) struct Folder {
@@ -27,7 +55,7 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn new(maker: &Maker, tenant: &str) -> Result<Self, String> {
         let path = maker.folder.join(format!("context-{}", maker.number()));
-        let user = rustix::process::geteuid().is_root().then(|| FIRST_USER + crc32(tenant) % 1_000_000_000);
+        let user = confine::may_choose_user().then(|| FIRST_USER + crc32(tenant) % USERS);
         let made = std::fs::create_dir_all(&path)
             .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)))
             .and_then(|()| std::os::unix::fs::chown(&path, user, user));
@@ -89,8 +117,10 @@ impl Start<'_> {
         let spec = Confinement {
             folder: self.folder.path.clone(),
             memory_bytes: self.options.memory_mb.unwrap_or(bounds.memory_mb) << 20,
-            cpu_seconds: self.cpu.as_secs_f64().ceil() as u64,
-            processes: bounds.processes,
+            // A second more than is watched for: who is watched is told why it was ended.
+            cpu_seconds: self.cpu.as_secs_f64().ceil() as u64 + 1,
+            // The kernel counts the threads of all contexts of the tenant's user, those that are ending included.
+            processes: bounds.processes * 2 * (self.maker.contexts_max as u64 + 1),
             file_bytes: bounds.file_bytes,
             open_files: bounds.open_files,
             network: self.options.network,
@@ -117,10 +147,45 @@ impl Start<'_> {
             .envs(self.env)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .kill_on_drop(true);
         command.spawn().map_err(|error| format!("{} cannot be started: {error}", self.program.display()))
     }
+}
+
+/// What a process writes to standard error: it goes to the log, and its end is the reason where there is no better one.
+pub(super) struct Complaints {
+    reader: Option<JoinHandle<Vec<u8>>>,
+}
+
+impl Complaints {
+    /// Listens until the process has ended.
+    pub(super) fn listen(child: &mut Child, tenant: &str) -> Self {
+        let tenant = tenant.to_owned();
+        let reader = child.stderr.take().map(|errors| tokio::spawn(listen(errors, tenant)));
+        Complaints { reader }
+    }
+
+    /// The end of what was written, once the process has ended.
+    pub(super) async fn last(&mut self) -> String {
+        let Some(mut reader) = self.reader.take() else { return String::new() };
+        let Ok(Ok(tail)) = tokio::time::timeout(COMPLAINT_WAIT, &mut reader).await else {
+            reader.abort();
+            return String::new();
+        };
+        String::from_utf8_lossy(&tail).trim().to_owned()
+    }
+}
+
+async fn listen(mut errors: ChildStderr, tenant: String) -> Vec<u8> {
+    let (mut tail, mut piece) = (Vec::new(), [0; READ_BYTES]);
+    while let Ok(length @ 1..) = errors.read(&mut piece).await {
+        let read = piece.get(..length).unwrap_or_default();
+        tracing::debug!(tenant, text = %String::from_utf8_lossy(read), "a handler wrote to standard error");
+        tail.extend_from_slice(read);
+        tail.drain(..tail.len().saturating_sub(COMPLAINT_BYTES));
+    }
+    tail
 }
 
 /// An interpreter outside the usual places needs its own.
@@ -132,25 +197,20 @@ fn read_places(program: &Path) -> Vec<PathBuf> {
     [prefix.filter(|path| !usual(path)), Some(real)].into_iter().flatten().collect()
 }
 
+/// Why a process has ended as it did: its status, and what it complained of.
+pub(super) fn reason(status: Option<i32>, complaint: &str) -> String {
+    let ended = match status {
+        Some(0) => return String::new(),
+        Some(status) => format!("exit {status}"),
+        None => "killed".to_owned(),
+    };
+    if complaint.is_empty() { ended } else { format!("{ended}: {complaint}") }
+}
+
 /// Ends a process and all that belongs to it.
 pub(super) fn end(child: &mut Child) {
     if let Some(pid) = child.id().and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)) {
         let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
     }
     let _ = child.start_kill();
-}
-
-/// Processor time that a process and its children have used.
-pub(super) fn cpu_used(pid: u32) -> Duration {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let children = children.split_whitespace().filter_map(|text| text.parse().ok());
-    let ticks: u64 = std::iter::once(pid).chain(children).map(ticks_of).sum();
-    Duration::from_millis(ticks * 1000 / TICKS)
-}
-
-fn ticks_of(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in brackets, may hold anything: the fields are behind the last one.
-    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-    fields.split_whitespace().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
 }

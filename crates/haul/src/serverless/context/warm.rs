@@ -12,22 +12,22 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
-use super::process::{Folder, Start, cpu_used, end, find};
-use super::{Batch, Maker, Ran, spread};
-use crate::clock;
+use super::process::{Complaints, Folder, Start, end, find, limits};
+use super::watch::{Excess, Limits, processes};
+use super::{Batch, Maker, Ran};
 use crate::serverless::handlers::{Handler, Lang};
 use crate::serverless::jobs::Job;
-use crate::serverless::outcome::{OUTPUT_BYTES_MAX, Outcome, of_status};
+use crate::serverless::outcome::{OUTPUT_BYTES_MAX, Outcome, RESULT_BYTES_MAX, of_status};
 
 const PYTHON: &str = include_str!("../harness/python.py");
 const NODE: &str = include_str!("../harness/node.js");
 const PHP: &str = include_str!("../harness/php.php");
-/// Between looks at how much processor time a job has used.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// An answer's first line has no more bytes.
 const HEAD_BYTES_MAX: u64 = 200;
 /// What a whole interpreter may use in its life: the time of each job is watched apart.
 const LIFE_CPU: Duration = Duration::from_secs(3600);
+/// Bytes that the jobs of one batch may print and return together; those behind are run again in another batch.
+const BATCH_BYTES_MAX: usize = 64 << 20;
 /// How long an interpreter that said its last word may take to end.
 const END_WAIT: Duration = Duration::from_secs(2);
 
@@ -36,10 +36,13 @@ pub(super) struct Warm {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// What `before` took, until it is charged.
-    before_micros: u64,
+    complaints: Complaints,
+    /// What was run once for all jobs of this context: loading, and `before`.
+    once_micros: u64,
+    /// How many processes there are while nothing runs.
+    processes: usize,
     /// Last: the process must be gone first.
-    _folder: Folder,
+    folder: Folder,
 }
 
 /// One answer.
@@ -48,13 +51,15 @@ struct Said {
     micros: u64,
     output: Vec<u8>,
     result: Option<Vec<u8>>,
+    /// There was more of the result than is kept.
+    truncated: bool,
     reason: String,
 }
 
 /// Why there is no answer.
 enum Silence {
     Ended,
-    TimedOut,
+    Excess(Excess),
     Nonsense,
 }
 
@@ -87,22 +92,50 @@ impl Warm {
             return Err("the interpreter has no pipes".to_owned());
         };
         let output = BufReader::with_capacity(1 << 16, output);
-        Ok(Warm { maker: maker.clone(), child, input, output, before_micros: 0, _folder: folder })
+        let complaints = Complaints::listen(&mut child, tenant);
+        Ok(Warm {
+            maker: maker.clone(),
+            child,
+            input,
+            output,
+            complaints,
+            once_micros: 0,
+            processes: 0,
+            folder,
+        })
     }
 
     pub(super) async fn run(&mut self, batch: &Batch<'_>, is_first: bool, is_new: bool) -> Ran {
-        if is_new && let Err(outcome) = self.load(batch, is_first).await {
-            end(&mut self.child);
-            return Ran::all(batch.jobs.len(), &outcome);
+        let mut before_micros = 0;
+        if is_new {
+            before_micros = match self.load(batch, is_first).await {
+                Ok(micros) => micros,
+                Err(outcome) => {
+                    end(&mut self.child);
+                    return Ran { before_micros: outcome.micros, ..Ran::all(batch.jobs.len(), &outcome) };
+                }
+            };
+            self.once_micros += before_micros;
+            self.processes = processes(self.child.id());
         }
-        let ran = self.run_jobs(batch).await;
+        let (mut ran, shared_micros) = self.run_jobs(batch).await;
+        ran.before_micros = before_micros;
+        ran.spread(shared_micros, self.once_micros, self.maker.jobs_max);
+        ran.alive = ran.alive && self.is_tidy(batch);
         if !ran.alive {
             end(&mut self.child);
         }
         ran
     }
 
-    async fn load(&mut self, batch: &Batch<'_>, is_first: bool) -> Result<(), Outcome> {
+    /// Whether a batch has left neither processes nor too many files behind.
+    fn is_tidy(&self, batch: &Batch<'_>) -> bool {
+        let limits = limits(&self.maker, &batch.handler.options, &self.folder, None);
+        processes(self.child.id()) <= self.processes && !limits.is_folder_full()
+    }
+
+    /// Loads a handler; how long that took.
+    async fn load(&mut self, batch: &Batch<'_>, is_first: bool) -> Result<u64, Outcome> {
         let parts = &batch.handler.parts;
         let text = json!({
             "body": parts.body,
@@ -114,36 +147,39 @@ impl Warm {
         .to_string();
         let request = format!("L {} {}\n{text}", batch.handler.jobtype, text.len());
         let _ = self.input.write_all(request.as_bytes()).await;
-        match self.answer(b"l", batch.handler).await {
-            Ok(said) if said.exitcode == 200 => {
-                self.before_micros += said.micros;
-                Ok(())
+        let (mut listener, _) = self.parts();
+        match listener.answer(b"l", batch.handler, false).await {
+            Ok(said) if said.exitcode == 200 => Ok(said.micros),
+            Ok(said) => {
+                let failed = Outcome::error(format!("before: {}", said.reason));
+                Err(Outcome { micros: said.micros, ..failed })
             }
-            Ok(said) => Err(Outcome::error(format!("before: {}", said.reason))),
-            Err(Silence::TimedOut) => Err(Outcome::error("before: timeout")),
-            Err(_) => Err(Outcome::error(
-                "before: the interpreter ended; is it installed and confined as it should be?",
-            )),
+            Err(Silence::Excess(excess)) => Err(Outcome::error(format!("before: {}", excess.reason()))),
+            Err(_) => {
+                let why = listener.complaints.last().await;
+                Err(Outcome::error(format!("before: the interpreter ended: {why}")))
+            }
         }
     }
 
-    async fn run_jobs(&mut self, batch: &Batch<'_>) -> Ran {
+    /// The side that listens, and the one that talks.
+    fn parts(&mut self) -> (Listener<'_>, &mut ChildStdin) {
+        let Warm { input, output, child, maker, complaints, folder, .. } = self;
+        (Listener { output, child, maker, complaints, folder }, input)
+    }
+
+    /// Runs the jobs; also what ran around them took, in microseconds.
+    async fn run_jobs(&mut self, batch: &Batch<'_>) -> (Ran, u64) {
         let requests = requests(batch);
-        let Warm { input, output, child, maker, before_micros, .. } = self;
-        let mut listener = Listener { output, child, maker };
+        let (mut listener, input) = self.parts();
         // Both at once: the interpreter may answer before it has taken all of it.
         let (_, ran) = tokio::join!(
             async {
                 let _ = input.write_all(&requests).await;
             },
-            listener.collect(batch, std::mem::take(before_micros)),
+            listener.collect(batch),
         );
         ran
-    }
-
-    async fn answer(&mut self, kind: &[u8], handler: &Handler) -> Result<Said, Silence> {
-        let Warm { output, child, maker, .. } = self;
-        Listener { output, child, maker }.answer(kind, handler, false).await
     }
 }
 
@@ -175,103 +211,99 @@ struct Listener<'a> {
     output: &'a mut BufReader<ChildStdout>,
     child: &'a mut Child,
     maker: &'a Maker,
+    complaints: &'a mut Complaints,
+    folder: &'a Folder,
 }
 
 impl Listener<'_> {
-    async fn collect(&mut self, batch: &Batch<'_>, before_micros: u64) -> Ran {
+    /// Listens to a whole batch; also what ran around its jobs took.
+    async fn collect(&mut self, batch: &Batch<'_>) -> (Ran, u64) {
         let count = batch.jobs.len();
-        let mut shared = before_micros;
-        match self.answer(b"b", batch.handler, false).await {
-            Ok(said) if said.exitcode == 200 => shared += said.micros,
-            Ok(said) => return Ran::all(count, &Outcome::error(format!("beforeEach: {}", said.reason))),
-            Err(Silence::TimedOut) => return Ran::all(count, &Outcome::error("beforeEach: timeout")),
-            Err(_) => return Ran::all(count, &Outcome::error("beforeEach: the interpreter ended")),
-        }
-        let mut outcomes = vec![None; count];
-        for outcome in &mut outcomes {
-            match self.answer(b"j", batch.handler, true).await {
-                Ok(said) => *outcome = Some(outcome_of(said)),
-                Err(silence) => {
-                    *outcome = Some(self.last_words(silence).await);
-                    spread(&mut outcomes, shared);
-                    return Ran { outcomes, alive: false };
-                }
-            }
-        }
-        let alive = match self.answer(b"a", batch.handler, false).await {
-            Ok(said) if said.exitcode == 200 => {
-                shared += said.micros;
-                true
-            }
+        let mut shared = match self.answer(b"b", batch.handler, false).await {
+            Ok(said) if said.exitcode == 200 => said.micros,
             Ok(said) => {
-                tracing::warn!(
-                    tenant = batch.tenant,
-                    jobtype = batch.handler.jobtype,
-                    reason = said.reason,
-                    "afterEach failed"
-                );
-                false
+                let outcome = Outcome::error(format!("beforeEach: {}", said.reason));
+                return (Ran::all(count, &outcome), said.micros);
             }
-            Err(_) => {
-                tracing::warn!(
-                    tenant = batch.tenant,
-                    jobtype = batch.handler.jobtype,
-                    "afterEach did not end"
-                );
-                false
+            Err(silence) => {
+                let outcome = self.last_words(silence).await;
+                return (Ran::all(count, &Outcome::error(format!("beforeEach: {}", outcome.reason))), 0);
             }
         };
-        spread(&mut outcomes, shared);
-        Ran { outcomes, alive }
+        let mut ran = Ran { outcomes: vec![None; count], ..Ran::default() };
+        let mut bytes = 0;
+        for (at, outcome) in ran.outcomes.iter_mut().enumerate() {
+            match self.answer(b"j", batch.handler, true).await {
+                Ok(said) => *outcome = Some(outcome_of(said, batch.handler)),
+                Err(silence) => {
+                    *outcome = Some(self.last_words(silence).await);
+                    return (ran, shared);
+                }
+            }
+            bytes += outcome.as_ref().map_or(0, Outcome::bytes);
+            if bytes > BATCH_BYTES_MAX && at + 1 < count {
+                tracing::warn!(
+                    tenant = batch.tenant,
+                    jobtype = batch.handler.jobtype,
+                    "a batch prints very much: the rest of it is run again; choose a smaller batchSize"
+                );
+                return (ran, shared);
+            }
+        }
+        let failed = match self.answer(b"a", batch.handler, false).await {
+            Ok(said) => {
+                shared += said.micros;
+                (said.exitcode != 200).then_some(said.reason)
+            }
+            Err(silence) => Some(self.last_words(silence).await.reason),
+        };
+        if let Some(reason) = &failed {
+            tracing::warn!(
+                tenant = batch.tenant,
+                jobtype = batch.handler.jobtype,
+                reason,
+                "afterEach failed"
+            );
+        }
+        ran.alive = failed.is_none();
+        (ran, shared)
     }
 
     /// What the job came to during which the interpreter fell silent.
     async fn last_words(&mut self, silence: Silence) -> Outcome {
         match silence {
-            Silence::TimedOut => Outcome::error("timeout"),
+            Silence::Excess(excess) => Outcome::error(excess.reason()),
             Silence::Nonsense => Outcome::error("too much output, or an answer that is none"),
             Silence::Ended => {
                 let status = tokio::time::timeout(END_WAIT, self.child.wait()).await;
                 let status = status.ok().and_then(Result::ok).and_then(|status| status.code());
-                let exitcode = of_status(status);
-                let reason = status.map_or_else(|| "killed".to_owned(), |status| format!("exit {status}"));
-                Outcome { exitcode, reason, ..Outcome::default() }
+                let reason = super::process::reason(status, &self.complaints.last().await);
+                Outcome { exitcode: of_status(status), reason, ..Outcome::default() }
             }
         }
     }
 
-    /// The next answer, if it comes in time and within the processor time of a job.
+    /// The next answer, if it comes within the limits of a job.
     async fn answer(&mut self, kind: &[u8], handler: &Handler, is_job: bool) -> Result<Said, Silence> {
-        let bounds = &self.maker.bounds;
-        let timeout = handler.options.timeout_ms.map_or(bounds.timeout, Duration::from_millis);
-        let cpu_max = handler.options.cpu_ms.map_or(bounds.cpu, Duration::from_millis);
-        let pid = self.child.id();
-        let mut reading = std::pin::pin!(read_answer(self.output, kind));
-        if let Ok(answer) = tokio::time::timeout(LOOK_EVERY.min(timeout), &mut reading).await {
-            return answer;
-        }
-        let began = clock::instant();
-        let used_before = pid.map(cpu_used).unwrap_or_default();
-        loop {
-            if let Ok(answer) = tokio::time::timeout(LOOK_EVERY.min(timeout), &mut reading).await {
-                return answer;
-            }
-            let used = pid.map(cpu_used).unwrap_or_default().saturating_sub(used_before);
-            if began.elapsed() + LOOK_EVERY >= timeout || (is_job && used >= cpu_max) {
-                return Err(Silence::TimedOut);
-            }
-        }
+        let limits = limits(self.maker, &handler.options, self.folder, self.child.id());
+        let limits = Limits { cpu: limits.cpu.filter(|_| is_job), ..limits };
+        limits
+            .hold(read_answer(self.output, kind))
+            .await
+            .unwrap_or_else(|excess| Err(Silence::Excess(excess)))
     }
 }
 
-fn outcome_of(said: Said) -> Outcome {
+fn outcome_of(said: Said, handler: &Handler) -> Outcome {
+    let keep = handler.options.keep_result || handler.options.chain.is_some();
     Outcome {
         exitcode: said.exitcode,
         reason: said.reason,
         output: Bytes::from(said.output),
-        result: said.result.map(Bytes::from),
+        result: said.result.filter(|_| keep).map(Bytes::from),
+        truncated: said.truncated,
         micros: said.micros,
-        shared_micros: 0,
+        ..Outcome::default()
     }
 }
 
@@ -290,9 +322,13 @@ async fn read_answer(output: &mut BufReader<ChildStdout>, kind: &[u8]) -> Result
     let (exitcode, micros, printed, result, reason) = (number()?, number()?, number()?, number()?, number()?);
     let length = |value: i64| usize::try_from(value).ok().filter(|bytes| *bytes <= OUTPUT_BYTES_MAX);
     let printed = take(output, length(printed).ok_or(Silence::Nonsense)?).await?;
-    let result = match result {
-        -1 => None,
-        bytes => Some(take(output, length(bytes).ok_or(Silence::Nonsense)?).await?),
+    let (result, truncated) = match result {
+        -1 => (None, false),
+        bytes => {
+            let bytes = usize::try_from(bytes).map_err(|_| Silence::Nonsense)?;
+            let kept = take(output, bytes.min(RESULT_BYTES_MAX)).await?;
+            (Some(kept), skip(output, bytes.saturating_sub(RESULT_BYTES_MAX)).await? > 0)
+        }
     };
     let reason = take(output, length(reason).ok_or(Silence::Nonsense)?).await?;
     Ok(Said {
@@ -300,8 +336,15 @@ async fn read_answer(output: &mut BufReader<ChildStdout>, kind: &[u8]) -> Result
         micros: u64::try_from(micros).unwrap_or(0),
         output: printed,
         result,
+        truncated,
         reason: String::from_utf8_lossy(&reason).into_owned(),
     })
+}
+
+/// Reads over what is not kept; how much it was.
+async fn skip(output: &mut BufReader<ChildStdout>, length: usize) -> Result<u64, Silence> {
+    let skipped = tokio::io::copy(&mut output.take(length as u64), &mut tokio::io::sink()).await;
+    skipped.ok().filter(|skipped| *skipped == length as u64).ok_or(Silence::Ended)
 }
 
 async fn take(output: &mut BufReader<ChildStdout>, length: usize) -> Result<Vec<u8>, Silence> {

@@ -6,8 +6,11 @@ use haul_engine::{Engine, JobView, State};
 use haul_journal::{FullType, Id};
 
 use super::*;
+use crate::serverless::view;
 
 const LOCK: f64 = 300.0;
+/// When the jobs are accepted: what their ids say.
+const MADE: f64 = 1_593_479_837.123;
 
 struct World {
     engine: Engine,
@@ -139,10 +142,59 @@ fn archive_and_bury_end_a_job() {
     let (done, failed) = (world.add(100.0, 0, None), world.add(100.0, 1, None));
     world.take(110.0, "S");
     world.release(120.0, &done, Release::Archive { result: Bytes::from_static(b"1") }, "S").unwrap();
-    let bury = Release::Bury { group: "failed-404".to_owned(), message: Bytes::from_static(b"no") };
+    let message = Bytes::from_static(b"no");
+    let bury = Release::Bury { group: "failed-404".to_owned(), message, entry: None };
     world.release(120.0, &failed, bury, "S").unwrap();
     assert_eq!(world.job(&done).state, State::Complete);
     let job = world.job(&failed);
     assert_eq!((job.state, job.failure.unwrap().group), (State::Failed, Name::from("failed-404")));
     assert!(world.take(1e6, "S").is_empty());
+}
+
+/// Table 3.3 in its own words: the date and the owner of a job after each event.
+#[test]
+fn every_event_leaves_the_date_and_the_owner_of_the_table() {
+    let mut world = world();
+    let at = |seconds: f64| ((MADE + seconds) * 1000.0).round() as u64;
+    let seen = |world: &mut World, jid: &Name| {
+        let seen = view::seen(&world.job(jid), None);
+        (seen.dt_ms, seen.lock)
+    };
+    let nobody = String::new;
+    // Accepted: the requested start, else its creation, however much later it was stored.
+    let jid = world.add(MADE + 7.0, 0, None);
+    let later = world.add(MADE + 7.0, 1, Some(MADE + 5000.0));
+    assert_eq!(seen(&mut world, &jid), (at(0.0), nobody()));
+    assert_eq!(seen(&mut world, &later), (at(5000.0), nobody()));
+    // Picked by S.
+    world.take(MADE + 10.0, "S");
+    assert_eq!(seen(&mut world, &jid), (at(310.0), "S".to_owned()));
+    // Refreshed, by S alone.
+    for (sysid, now, end) in [("T", 20.0, 310.0), ("S", 39.0, 339.0)] {
+        let (worker, lock) = (Name::from(sysid), Lock::Seconds(LOCK));
+        let beat = Heartbeat { jid: jid.clone(), worker, attempt: None, lock, data: None };
+        let _ = world.ask(MADE + now, Command::Heartbeat(beat));
+        assert_eq!(seen(&mut world, &jid), (at(end), "S".to_owned()), "{sysid}");
+    }
+    // Abandoned: the date is unchanged until another takes it.
+    assert_eq!(world.take(MADE + 338.9, "T"), []);
+    assert_eq!(seen(&mut world, &jid), (at(339.0), "S".to_owned()));
+    assert_eq!(world.take(MADE + 340.0, "T"), std::slice::from_ref(&jid));
+    assert_eq!(seen(&mut world, &jid), (at(640.0), "T".to_owned()));
+    // Given back without having run.
+    world.ask(MADE + 350.0, Command::Timeout { jids: vec![jid.clone()] }).unwrap();
+    assert_eq!(seen(&mut world, &jid), (at(350.0) / 1000 * 1000, nobody()), "whole seconds");
+    assert_eq!(view::seen(&world.job(&jid), None).retries, 0);
+    // To be tried again.
+    world.take(MADE + 351.0, "S");
+    world.release(MADE + 360.0, &jid, retry(300.0), "S").unwrap();
+    assert_eq!(seen(&mut world, &jid), (at(660.0), nobody()));
+    assert_eq!(view::seen(&world.job(&jid), None).retries, 1);
+    // Archived: a thousand years of the calendar later.
+    world.take(MADE + 660.0, "S");
+    world.release(MADE + 661.0, &jid, Release::Archive { result: Bytes::from_static(b"1") }, "S").unwrap();
+    let done = view::seen(&world.job(&jid), Some(at(661.0)));
+    assert_eq!((done.done_ms, done.lock.as_str()), (Some(at(661.0)), "__done"));
+    assert_eq!(haul_journal::iso(done.dt_ms), "3020-06-30T01:28:18.123Z");
+    assert_eq!(done.create_ms, at(0.0));
 }
