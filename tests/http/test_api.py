@@ -496,7 +496,7 @@ def test_throttles(api):
 
 
 def test_options(api):
-    assert api("GET", "/config")[1]["heartbeat"] == "60"
+    assert api("GET", "/config")[1]["options"]["heartbeat"] == "60"
     assert api("GET", "/config/heartbeat")[1] == {"value": "60"}
     assert api("PUT", "/config/heartbeat", {"value": "10"})[0] == 204
     assert api("GET", "/config/heartbeat")[1] == {"value": "10"}

@@ -12,7 +12,7 @@ use super::problem::Problem;
 use crate::auth::action::Action;
 use crate::auth::{self, Access, Role, audit};
 use crate::clock;
-use crate::dialect::{DataLimits, Texts};
+use crate::dialect::{DataLimits, Texts, plain};
 use crate::net::Remote;
 use crate::resp::Server;
 use crate::shard::Outcome;
@@ -87,9 +87,9 @@ impl Caller {
         Ok(())
     }
 
-    /// A name within its limit.
+    /// A name within its limit; see `plain` for bytes that are not UTF-8.
     pub(crate) fn name(&self, what: &str, text: impl AsRef<str>) -> Result<Name, Problem> {
-        let (text, max) = (text.as_ref(), self.server.limits.data.name_bytes_max);
+        let (text, max) = (plain::to_bytes(text.as_ref()), self.server.limits.data.name_bytes_max);
         if text.is_empty() {
             return Err(Problem::bad(format!("{what} is empty")));
         }
@@ -100,7 +100,7 @@ impl Caller {
             );
             return Err(Problem::bad(message));
         }
-        Ok(Name::new(text.as_bytes()))
+        Ok(Name::new(&text))
     }
 
     pub(crate) fn names(&self, what: &str, list: &[impl AsRef<str>]) -> Result<Vec<Name>, Problem> {
