@@ -523,6 +523,10 @@ const tests = [
     await go(`search?text=${encodeURIComponent('k\u{10fec3}(')}`);
     await says('k\\xc3(');
     equal(await page.locator('tr[data-row]').count(), 1);
+    await page.locator('tr[data-row] a').first().click();
+    await says('"a": "\\xff"');
+    equal(await page.locator('h1').innerText(), 'Job j\\xff');
+    await accessible(page, 'a job of odd bytes');
   }],
   ['login, roles and the cookie', async () => {
     const other = await context.newPage();

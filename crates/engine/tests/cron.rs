@@ -1,5 +1,7 @@
 //! Recurring definitions that follow a cron schedule, are paused, or are run by hand.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 use bytes::Bytes;
 use haul_engine::{
     CRON_BACKLOG_MAX, CRON_BYTES_MAX, Call, Command, Cron, Engine, Loader, Lock, Name, Pop, RecurChange,

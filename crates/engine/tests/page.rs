@@ -1,5 +1,7 @@
 //! Lists a page at a time: every row once, in order, whatever the size of the page.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 use bytes::Bytes;
 use haul_engine::{
     Call, Command, Engine, Fail, List, Listing, Lock, Mark, Name, Pop, Put, PutWhen, RecurPut, Reply, Rules,

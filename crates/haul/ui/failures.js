@@ -3,7 +3,7 @@ import { h, table } from './dom.js';
 import { chip, count, name, plain, time } from './format.js';
 import { get } from './api.js';
 import { bulkButtons, told } from './actions.js';
-import { spark } from './chart.js';
+import { lines, spark } from './chart.js';
 import { href } from './app.js';
 import { jobTable, listPager, page, pager } from './jobs.js';
 
@@ -17,17 +17,18 @@ export async function load(params, signal) {
   ]);
   const sizes = new Map(trend.groups.map((group) => [group.name, group.sizes]));
   const groups = (all?.groups ?? []).map((group) => ({ ...group, sizes: sizes.get(group.name) ?? [] }));
-  return { groups, all, operations: operations.operations, found };
+  return { groups, all, operations: operations.operations, found, sizes: sizes.get(params.group) ?? [], step: trend.step };
 }
 
-export function render({ groups, all, operations, found }, params) {
+export function render({ groups, all, operations, found, sizes, step }, params) {
   const grown = (group) => group.sizes.length ? group.jobs - group.sizes[0] : 0;
   return [
     found ? [
       h('div', { class: 'bar' }, h('a', { href: href('failures') }, 'All groups'), bulkButtons({ group: params.group })),
+      sizes.length > 1 ? h('div', { class: 'charts' }, lines('Jobs in this group', [{ label: 'jobs', values: sizes }], { step }, { seconds: 3600 })) : null,
       found.jobs[0]?.failure ? h('pre', { tabindex: 0, role: 'region', 'aria-label': 'The newest failure' }, plain(found.jobs[0].failure.message).slice(0, 3000)) : null,
       jobTable('Failed jobs', found.jobs, 'No job has failed in this group.'), pager('failures', params, found)]
-      : [table('Failure groups', [{ label: 'group' }, { label: 'jobs', n: true }, { label: 'last hour' }, { label: 'more or fewer', n: true }, { label: 'all of them' }],
+      : [table('Failure groups', [{ label: 'group' }, { label: 'jobs', n: true }, { label: 'last hour' }, { label: 'change', n: true }, { label: 'all of them' }],
         groups.map((group) => ({
           key: group.name,
           cells: [h('a', { href: href('failures', { group: group.name }) }, name(group.name)), count(group.jobs),

@@ -67,6 +67,14 @@ export const completed = {
   render: (found, params) => [jobTable('Completed jobs', found.jobs, 'No job has been completed yet.'), pager('completed', params, found)],
 };
 
+// In the schedule's own time zone, as whoever wrote it thinks of it.
+function moment(at, timeZone) {
+  try {
+    const words = new Intl.DateTimeFormat('en-GB', { timeZone: timeZone ?? 'UTC', weekday: 'short', day: 'numeric', month: 'short', year: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit' });
+    return `${words.format(at * 1000)} ${timeZone ?? 'UTC'}`;
+  } catch { return `${clock(at)} UTC`; }
+}
+
 const howOften = (one) => one.cron === null ? every(Number(one.interval)) : one.words;
 
 // The fields of a schedule, and what a form with them says.
@@ -136,7 +144,7 @@ export const recurring = {
   render: (found, params) => params.jid ? [
     recurTable([found]),
     facts([['Schedule', found.cron === null ? null : h('span', null, h('span', { class: 'mono' }, plain(found.cron)), ` ${plain(found.timezone)}`)],
-      ['Next runs', found.upcoming.length ? h('ul', { class: 'plain' }, found.upcoming.map((at) => h('li', null, `${clock(Number(at))} UTC, `, time(Number(at))))) : null],
+      ['Next runs', found.upcoming.length ? h('ul', { class: 'plain' }, found.upcoming.map((at) => h('li', null, `${moment(Number(at), found.timezone)}, `, time(Number(at))))) : null],
       ['Priority', plain(write(found.priority))], ['Retries', plain(write(found.retries))], ['Missed ones made up for', found.backlog ? `at most ${count(found.backlog)}` : 'all'],
       ['Tags', found.tags.length ? found.tags.map((tag) => h('span', { class: 'tag' }, tagLink(tag))) : null]]),
     h('h2', null, 'Data'), h('pre', { tabindex: 0, role: 'region', 'aria-label': 'Data' }, plainLines(write(found.data, 2))),

@@ -31,7 +31,7 @@ pub(super) struct Recur {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    Add(Add),
+    Add(Box<Add>),
     List(List),
     Show(Show),
     Run(Run),

@@ -263,7 +263,7 @@ impl<'a> Reader<'a> {
 
     /// Whether a list is asked for, not one of its rows: there is nothing, or only keywords with their values.
     fn is_list(&self) -> bool {
-        self.args.len() % 2 == 0
+        self.args.len().is_multiple_of(2)
     }
 
     fn list(&self, what: Listing) -> Read {

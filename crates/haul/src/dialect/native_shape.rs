@@ -401,7 +401,7 @@ pub(crate) fn push_recur(out: &mut Vec<u8>, recur: &Recur) {
         }
     }
     object.raw("paused", if recur.paused { b"true" } else { b"false" });
-    push_list(object.key("upcoming"), upcoming(recur), "[]", |out, at| push_exact(out, at));
+    push_list(object.key("upcoming"), upcoming(recur), "[]", push_exact);
     push_names(object.key("tags"), &recur.tags);
     push_names(object.key("throttles"), &recur.throttles);
     object.end();

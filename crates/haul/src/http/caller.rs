@@ -200,3 +200,29 @@ impl Caller {
 pub(crate) fn json(status: StatusCode, text: Vec<u8>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Raw;
+    use crate::http::rig::Rig;
+
+    #[tokio::test]
+    async fn names_that_are_no_text_or_only_dots_can_be_named() {
+        let rig = Rig::new(Raw::default()).await;
+        let put = |jid: &str| {
+            let body = format!("{{\"queue\":\"q\",\"klass\":\"k\",\"jid\":\"{jid}\"}}");
+            let length = body.len();
+            format!(
+                "POST /api/v1/jobs\nconnection: close\ncontent-type: application/json\ncontent-length: {length}\n\n{body}"
+            )
+        };
+        assert_eq!(rig.ask(&put("\u{10fe2e}")).await.status, 201);
+        assert_eq!(rig.ask(&put("a\u{10feff}")).await.status, 201);
+        let told = rig.get("/api/v1/jobs?queue=q").await.text;
+        assert!(told.contains("\"jid\":\".\"") && told.contains("\"jid\":\"a\u{10feff}\""), "{told}");
+        for path in ["%F4%8F%B8%AE", "a%F4%8F%BB%BF"] {
+            let found = rig.get(&format!("/api/v1/jobs/{path}")).await;
+            assert_eq!(found.status, 200, "{path}: {}", found.text);
+        }
+    }
+}

@@ -143,7 +143,7 @@ mod tests {
             ("throttles", "", 7),
             ("config?prefix=o", "options", 7),
         ];
-        for (path, key, total) in lists {
+        for (path, key, total) in lists as [(&str, &str, usize); 7] {
             let key = if key.is_empty() { path } else { key };
             let sign = if path.contains('?') { '&' } else { '?' };
             let (mut seen, mut cursor, mut pages) = (0, String::new(), 0);

@@ -126,7 +126,7 @@ pub(super) async fn list(caller: Caller, Query(query): Query<OfQueue>) -> Result
     let Reply::Recurs(found) = &page.rows else { return Err(Problem::unexpected()) };
     let mut out = Vec::with_capacity(256 * found.len());
     let mut object = Object::json(&mut out);
-    push_list(object.key("recurring"), found, "[]", |out, recur| push_recur(out, recur));
+    push_list(object.key("recurring"), found, "[]", push_recur);
     page.end(object);
     Ok(json(StatusCode::OK, out))
 }
@@ -221,5 +221,75 @@ pub(super) async fn end(caller: Caller, Path(jid): Path<String>) -> Result<Respo
     match caller.ask(Command::Unrecur { jid: jid.clone() }).await?.reply {
         Reply::Bool(false) => Err(haul_engine::Refusal::NoRecur { jid }.into()),
         _ => Ok(done()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use crate::config::Raw;
+    use crate::http::rig::Rig;
+
+    async fn send(rig: &Rig, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let head = format!(
+            "{method} /api/v1/recurring{path}\nconnection: close\ncontent-type: application/json\ncontent-length: {}",
+            body.len()
+        );
+        let answer = rig.ask(&format!("{head}\n\n{body}")).await;
+        (answer.status, serde_json::from_str(&answer.text).unwrap_or_default())
+    }
+
+    async fn get(rig: &Rig) -> Value {
+        serde_json::from_str(&rig.get("/api/v1/recurring/r").await.text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_schedule_is_told_in_words_paused_changed_and_run_by_hand() {
+        let rig = Rig::new(Raw::default()).await;
+        let new = r#"{"queue":"q","klass":"k","jid":"r","cron":"30 9 * * *","timezone":"Europe/Berlin"}"#;
+        assert_eq!(send(&rig, "POST", "", new).await.0, 201);
+        let found = get(&rig).await;
+        assert_eq!((&found["cron"], &found["timezone"]), (&"30 9 * * *".into(), &"Europe/Berlin".into()));
+        assert_eq!((&found["backlog"], &found["paused"]), (&1.into(), &false.into()));
+        assert_eq!(found["words"], "At 09:30 (Europe/Berlin)");
+        assert_eq!(found["upcoming"].as_array().map(Vec::len), Some(5));
+        assert_eq!(found["upcoming"][0], found["next"]);
+
+        let (status, made) = send(&rig, "POST", "/r/run", "{}").await;
+        assert_eq!((status, &made["jid"]), (201, &"r-1".into()));
+        assert!(rig.get("/api/v1/jobs/r-1").await.text.contains("\"spawned_from\":\"r\""));
+
+        assert_eq!(send(&rig, "PATCH", "/r", r#"{"paused":true}"#).await.0, 204);
+        let paused = get(&rig).await;
+        assert_eq!((&paused["paused"], &paused["upcoming"]), (&true.into(), &Value::Array(vec![])));
+        assert_eq!(send(&rig, "PATCH", "/r", r#"{"paused":false,"cron":"@hourly"}"#).await.0, 204);
+        assert_eq!(get(&rig).await["timezone"], "UTC");
+        assert_eq!(send(&rig, "PATCH", "/r", r#"{"interval":60}"#).await.0, 204);
+        let found = get(&rig).await;
+        assert_eq!((&found["cron"], &found["interval"]), (&Value::Null, &60.into()));
+    }
+
+    #[tokio::test]
+    async fn how_often_is_said_once_and_as_it_can_be_understood() {
+        let rig = Rig::new(Raw::default()).await;
+        for rest in [
+            "",
+            r#","interval":60,"cron":"@daily""#,
+            r#","cron":"@daily","offset":5"#,
+            r#","interval":60,"timezone":"UTC""#,
+            r#","cron":"nonsense""#,
+            r#","cron":"@daily","timezone":"Nowhere/City""#,
+            r#","cron":"0 0 30 2 *""#,
+            r#","cron":"@daily","backlog":1001"#,
+            r#","interval":0"#,
+        ] {
+            let body = format!(r#"{{"queue":"q","klass":"k"{rest}}}"#);
+            let (status, answer) = send(&rig, "POST", "", &body).await;
+            assert_eq!((status, &answer["error"]["code"]), (400, &"BADARG".into()), "{body}: {answer}");
+        }
+        assert_eq!(send(&rig, "POST", "/none/run", "{}").await.0, 404);
+        rig.say("RECUR q k {} CRON @daily TIMEZONE Asia/Tokyo JID r").await;
+        assert_eq!(get(&rig).await["timezone"], "Asia/Tokyo");
     }
 }

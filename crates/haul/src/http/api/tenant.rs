@@ -67,3 +67,30 @@ pub(super) async fn list(caller: Caller, Query(query): Query<PageQuery>) -> Resu
     }
     answer(&TenantsDoc { tenants, total: names.len(), next })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Raw;
+    use crate::http::rig::Rig;
+
+    #[tokio::test]
+    async fn tenants_come_by_name_with_what_they_have() {
+        let rig = Rig::new(Raw::default()).await;
+        for tenant in ["", "acme", "zoo"] {
+            rig.say_as(tenant, "PUT q k {} JID a").await;
+        }
+        rig.say_as("acme", "PUT other k {} JID b").await;
+        let first = rig.get("/api/v1/tenants?limit=2").await.text;
+        let found: serde_json::Value = serde_json::from_str(&first).unwrap();
+        let row = |at: usize| {
+            let row = &found["tenants"][at];
+            (row["name"].as_str().unwrap().to_owned(), row["jobs"].as_u64(), row["queues"].as_u64())
+        };
+        assert_eq!(row(0), ("default".to_owned(), Some(1), Some(1)));
+        assert_eq!(row(1), ("acme".to_owned(), Some(2), Some(2)));
+        assert_eq!(found["total"], 3);
+        let path = format!("/api/v1/tenants?limit=2&cursor={}", found["next"].as_str().unwrap());
+        let last = rig.get(&path).await.text;
+        assert!(last.contains("\"name\":\"zoo\"") && last.contains("\"next\":null"), "{last}");
+    }
+}
