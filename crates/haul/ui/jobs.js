@@ -40,7 +40,7 @@ export async function page(filter, cursor, signal) {
   return found;
 }
 
-export const pager = (view, params, found) => !found.next && !params.cursor && !found.jobs.length ? null : pages(view, params, found.next, `${count(found.jobs.length)} jobs on this page`);
+export const pager = (view, params, found) => !found.next && !params.cursor && !found.jobs.length ? null : pages(view, params, found.next, `${count(found.jobs.length)} ${found.jobs.length === 1 ? 'job' : 'jobs'} on this page`);
 
 // Of lists whose answers have `total` and `next`.
 export const listPager = (view, params, found, what) => found.next || params.cursor ? pages(view, params, found.next, `${count(found.total)} ${what} in all`) : null;

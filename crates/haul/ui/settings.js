@@ -98,11 +98,11 @@ function parts({ samples }) {
   const mean = (name, words) => value(`${name}_count`) ? words(value(`${name}_sum`) / value(`${name}_count`)) : null;
   const part = (title, pairs) => [h('h2', null, title), facts(pairs)];
   return h('div', { class: 'parts' },
-    h('div', null, part('Rounds', [['Rounds', told('haul_commit_seconds_count', count)], ['Commands in a round, mean', mean('haul_round_commands', (one) => one.toFixed(1))],
-      ['Time to make one durable, mean', mean('haul_commit_seconds', span)], ['Rounds that could not be', told('haul_store_faults_total', count)]])),
+    h('div', null, part('Rounds', [['Rounds', told('haul_commit_seconds_count', count)], ['Commands in one, mean', mean('haul_round_commands', (one) => one.toFixed(1))],
+      ['Durable after, mean', mean('haul_commit_seconds', span)], ['Failed', told('haul_store_faults_total', count)]])),
     h('div', null, part('Store', [['On disk', told('haul_store_bytes', bytes)], ['Of that the round log', told('haul_log_bytes', bytes)], ['Records written', told('haul_records_written_total', count)],
       ['Written', told('haul_bytes_written_total', bytes)], ['Syncs', told('haul_fsyncs_total', count)], ['Full', told('haul_read_only', (one) => one ? 'yes: writes are refused' : 'no')]])),
-    h('div', null, part('Journal', value('haul_journal_backlog_bytes') === null ? [['Journal', 'off']] : [['Not in the store yet', told('haul_journal_backlog_bytes', bytes)], ['Syncs', told('haul_journal_syncs_total', count)],
+    h('div', null, part('Journal', [['Not in the store yet', told('haul_journal_backlog_bytes', bytes)], ['Syncs', told('haul_journal_syncs_total', count)],
       ['Handlers', told('haul_handlers_running', (one) => one ? 'are run' : 'are stopped')]])),
     h('div', null, part('This node', [['Memory', told('process_resident_memory_bytes', bytes)], ['Processor time', told('process_cpu_seconds_total', span)], ['Connections', told('haul_connections', count)],
       ['Pops that wait', told('haul_blocked_pops', count)], ['Event streams', told('haul_event_streams', count)], ['Ready', told('haul_ready', (one) => one ? 'yes' : 'no')]])));

@@ -30,6 +30,8 @@ const FILE: &str = "trends";
 const VERSION: u8 = 1;
 /// Looks from one writing of the file to the next: five minutes.
 const SAVE_LOOKS: u32 = 30;
+/// Steps from one sample to the next that are not taken for a gap.
+const LATE_STEPS: u32 = 3;
 /// Tenants whose figures are kept.
 const TENANTS_MAX: usize = 50;
 /// Queues of all tenants together whose figures are kept, each about 20 KiB.
@@ -131,13 +133,17 @@ impl Line {
 
     fn push(&mut self, sample: Sample) {
         if let Some(last) = self.hour.back().copied() {
-            fill(&mut self.hour, &last, sample.at, HOUR_STEP, HOUR_SAMPLES);
+            let steps = sample.at.saturating_sub(last.at) / HOUR_STEP;
+            // A look or two may be late without anything being wrong.
+            let missing = if steps > LATE_STEPS { steps - 1 } else { 0 };
+            fill(&mut self.hour, &last, missing, HOUR_STEP, HOUR_SAMPLES);
         }
         keep(&mut self.hour, sample, HOUR_SAMPLES);
         let is_over = self.open.as_ref().is_some_and(|open| open.at / DAY_STEP != sample.at / DAY_STEP);
         if is_over && let Some(open) = self.open.take() {
             keep(&mut self.day, open, DAY_SAMPLES);
-            fill(&mut self.day, &open, sample.at, DAY_STEP, DAY_SAMPLES);
+            let missing = (sample.at / DAY_STEP).saturating_sub(open.at / DAY_STEP).saturating_sub(1);
+            fill(&mut self.day, &open, missing, DAY_STEP, DAY_SAMPLES);
         }
         match &mut self.open {
             Some(open) => open.add(&sample),
@@ -161,8 +167,7 @@ fn keep<T>(ring: &mut VecDeque<T>, item: T, max: usize) {
 }
 
 /// The time in which nobody looked: nothing happened that is known of, and what waited went on waiting.
-fn fill(ring: &mut VecDeque<Sample>, last: &Sample, until: u32, step: u32, max: usize) {
-    let missing = (until / step).saturating_sub(last.at / step).saturating_sub(1);
+fn fill(ring: &mut VecDeque<Sample>, last: &Sample, missing: u32, step: u32, max: usize) {
     for number in 1..=missing.min(u32::try_from(max).unwrap_or(u32::MAX)) {
         let at = last.at + number * step;
         keep(ring, Sample { at, waiting: last.waiting, ..Sample::default() }, max);

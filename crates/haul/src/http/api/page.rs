@@ -134,7 +134,7 @@ mod tests {
     #[tokio::test]
     async fn every_list_goes_on_where_the_page_before_ended() {
         let rig = rig().await;
-        let lists = [
+        let lists: [(&str, &str, usize); 7] = [
             ("queues", "", 9),
             ("workers", "", 7),
             ("failures", "groups", 7),
@@ -143,7 +143,7 @@ mod tests {
             ("throttles", "", 7),
             ("config?prefix=o", "options", 7),
         ];
-        for (path, key, total) in lists as [(&str, &str, usize); 7] {
+        for (path, key, total) in lists {
             let key = if key.is_empty() { path } else { key };
             let sign = if path.contains('?') { '&' } else { '?' };
             let (mut seen, mut cursor, mut pages) = (0, String::new(), 0);
