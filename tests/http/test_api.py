@@ -378,7 +378,7 @@ class TestSearch:
 
     def test_limits(self, api):
         assert api("GET", "/jobs?limit=1000")[0] == 200
-        refused(api("GET", "/jobs?limit=1001"), 400, "BADARG", "page-jobs-max")
+        refused(api("GET", "/jobs?limit=1001"), 400, "BADARG", "page-rows-max")
         refused(api("GET", "/jobs?limit=0"), 400, "BADARG")
         refused(api("GET", "/jobs?state=sleeping"), 400, "BADARG", "waiting")
         refused(api("GET", "/jobs?cursor=zz"), 400, "BADARG", "cursor")

@@ -160,7 +160,7 @@ pub(super) async fn peek(
     let queue = caller.name("queue", &queue)?;
     let count = query.count.unwrap_or(1);
     if count > PEEK_MAX {
-        return Err(Problem::bad(format!("count is at most {PEEK_MAX} (page-jobs-max)")));
+        return Err(Problem::bad(format!("count is at most {PEEK_MAX} (page-rows-max)")));
     }
     super::jobs_answer(&caller.ask(Command::Peek { queue, offset: 0, count }).await?)
 }
