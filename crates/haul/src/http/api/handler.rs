@@ -111,6 +111,7 @@ fn version(handler: &Handler, tally: Tally, whole: bool) -> VersionDoc {
 pub(super) async fn list(caller: Caller, Query(query): Query<PageQuery>) -> Result<Response, Problem> {
     caller.permit(Role::View)?;
     let Some(daemon) = caller.server.serverless.get() else {
+        of_names(&[], &query)?;
         return answer(&HandlersDoc { handlers: Vec::new(), total: 0, next: None });
     };
     let newest = daemon.handlers.list(&caller.tenant);

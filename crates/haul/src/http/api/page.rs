@@ -98,6 +98,9 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
 }
 
 pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if text.is_empty() || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
     (0..text.len())
         .step_by(2)
         .map(|at| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok()))
