@@ -460,7 +460,7 @@ def test_workers(api):
     assert worker["name"] == "me" and worker["jobs"] == 1
     assert api("GET", "/workers/me")[1] == {"jobs": ["a"], "stalled": [], "total": 1, "next": None}
     assert api("DELETE", "/workers/me")[0] == 204
-    assert api("GET", "/workers")[1] == {"workers": []}
+    assert api("GET", "/workers")[1] == {"workers": [], "total": 0, "next": None}
 
 
 def test_recurring_jobs(api):
