@@ -127,14 +127,14 @@ const tests = [
     await until('it is not', async () => !(await server.get('/queues/mail')).paused);
     await press('Change Concurrency');
     await answer({ value: '3' }, 'Set');
-    await until('the limit is set', async () => (await server.get('/config'))['mail-max-concurrency'] === '3');
+    await until('the limit is set', async () => (await server.get('/config')).options['mail-max-concurrency'] === '3');
     await press('Change Heartbeat');
     await answer({ value: '90' }, 'Set');
-    await until('the heartbeat is set', async () => (await server.get('/config'))['mail-heartbeat'] === '90');
+    await until('the heartbeat is set', async () => (await server.get('/config')).options['mail-heartbeat'] === '90');
     await says('90');
     await press('Change Concurrency');
     await answer({ value: '' }, 'Set');
-    await until('the limit is gone', async () => (await server.get('/config'))['mail-max-concurrency'] === undefined);
+    await until('the limit is gone', async () => (await server.get('/config')).options['mail-max-concurrency'] === undefined);
   }],
   ['a job says why it is not running', async () => {
     for (const [jid, words] of [['after', 'It waits for 2 jobs to complete.'], ['later', 'It is scheduled'], ['t2', 'throttle licence'], ['stuck', 'is paused'], ['t1', 'gpu-1 holds its lock'], ['mail-50', 'ahead of it'], ['bad-0', 'smtp-down']]) {
@@ -257,16 +257,47 @@ const tests = [
     await accessible(page, 'search');
   }],
   ['the other views', async () => {
-    for (const [path, words] of [['workers', 'host-1'], ['worker?name=host-1', 'Running 3'], ['tracked', 'mail-5'], ['tags', 'campaign'], ['completed', 'done-1'], ['recurring', 'every day'], ['recurring?jid=daily', '"kind": "daily"'], ['throttles', 'licence'], ['throttles?id=licence', 't1'], ['config', 'jobs-history'], ['audit', 'cancel'], ['system', 'haul_commands_total'], ['nowhere', 'There is no such page']]) {
+    for (const [path, words] of [['workers', 'host-1'], ['worker?name=host-1', 'Running 3'], ['tracked', 'mail-5'], ['tags', 'campaign'], ['completed', 'done-1'], ['recurring', 'every day'], ['recurring?jid=daily', '"kind": "daily"'], ['handlers', 'There are no handlers'], ['tenants', 'default'], ['throttles', 'licence'], ['throttles?id=licence', 't1'], ['config', 'jobs-history'], ['audit', 'cancel'], ['system', 'haul_commands_total'], ['system', 'Not in the store yet'], ['nowhere', 'There is no such page']]) {
       await go(path);
       await says(words);
       if (path !== 'nowhere') await accessible(page, path);
     }
   }],
-  ['recurring, throttles and options are changed', async () => {
+  ['recurring jobs and cron: add, run now, pause, edit, end; next runs in plain words', async () => {
     await go('recurring');
     await press('Run now');
-    await until('a job is made', async () => (await server.get('/queues/cron')).waiting === 1);
+    await until('a job of it is made', async () => (await server.job('daily-1')).spawned_from === 'daily');
+    equal((await server.get('/queues/cron')).waiting, 1);
+    await press('New recurring job…');
+    await answer({ queue: 'reports', klass: 'Report', cron: '30 9 * * mon-fri', timezone: 'Europe/Berlin', jid: 'weekdays', data: '{"n":1}' }, 'Add');
+    await until('it is added', async () => (await server.get('/recurring/weekdays')).cron === '30 9 * * mon-fri');
+    await says('At 09:30, on Monday, Tuesday');
+    await go('recurring?jid=weekdays');
+    await says('Europe/Berlin');
+    equal(await page.locator('ul.plain li').count(), 5, 'the next runs');
+    await shot('recurring');
+    await accessible(page, 'a recurring job');
+    await press('Pause');
+    await until('it is paused', async () => (await server.get('/recurring/weekdays')).paused);
+    await press('Resume');
+    await until('it goes on', async () => !(await server.get('/recurring/weekdays')).paused);
+    await press('Change…');
+    allowed = (words) => words.includes('400');
+    await answer({ cron: 'every monday' }, 'Change');
+    await until('what is wrong is told', async () => (await page.locator('#toasts').innerText()).includes('is no cron pattern'));
+    allowed = () => false;
+    await press('Change…');
+    await answer({ cron: '0 8 * * *', timezone: '' }, 'Change');
+    await until('it is changed', async () => (await server.get('/recurring/weekdays')).timezone === 'UTC');
+    await press('Change…');
+    await answer({ cron: '', timezone: '', interval: '60' }, 'Change');
+    await until('it has an interval', async () => { const one = await server.get('/recurring/weekdays'); return one.cron === null && one.interval === 60; });
+    await press('End…');
+    await answer({}, 'End it');
+    await until('it is ended', async () => server.get('/recurring/weekdays').then(() => false, (error) => error.status === 404));
+  }],
+  ['recurring, throttles and options are changed', async () => {
+    await go('recurring');
     await press('Change…');
     await answer({ interval: '3600' }, 'Change');
     await until('it is changed', async () => (await server.get('/recurring/daily')).interval === 3600);
@@ -285,9 +316,135 @@ const tests = [
     await go('config');
     await press('Change jobs-history');
     await answer({ value: '1000000' }, 'Set');
-    await until('it is set', async () => (await server.get('/config'))['jobs-history'] === '1000000');
+    await until('it is set', async () => (await server.get('/config')).options['jobs-history'] === '1000000');
     await press('Default of jobs-history');
-    await until('it is back', async () => (await server.get('/config'))['jobs-history'] === '604800');
+    await until('it is back', async () => (await server.get('/config')).options['jobs-history'] === '604800');
+  }],
+  ['handlers with their versions and outcomes, and tenants', async () => {
+    const say = async (path, type, body) => (await fetch(`${server.url}${path}`, { method: 'POST', headers: { 'content-type': type }, body })).json();
+    await say('/shop/handler/greet/add', 'application/json', JSON.stringify({ lang: 'sh', body: 'exit 4 # <old>' }));
+    await say('/shop/handler/greet/add', 'application/json', JSON.stringify({ lang: 'sh', body: 'cat >/dev/null; echo "<b>hello</b>"' }));
+    await say('/shop/job/greet/add', 'text/plain', 'one\ntwo\n');
+    await go('tenants');
+    await says('shop');
+    await page.locator('tr', { hasText: 'shop' }).getByRole('link').click();
+    await until('the tenant is chosen', async () => (await page.locator('#who').innerText()).includes('tenant shop'));
+    await go('handlers?tenant=shop');
+    await says('greet');
+    await until('both jobs have been run', async () => (await page.locator('tr', { hasText: 'greet' }).locator('td').nth(4).innerText()) === '2');
+    await page.locator('tr', { hasText: 'greet' }).getByRole('link').first().click();
+    await says('echo "<b>hello</b>"');
+    equal(await page.locator('tr[data-row]').count(), 2, 'versions');
+    await shot('handler');
+    await accessible(page, 'a handler');
+    await go('');
+  }],
+  ['long lists come page by page', async () => {
+    for (let begin = 0; begin < 130; begin += 10) {
+      await Promise.all(Array.from({ length: 10 }, async (_, at) => {
+        const n = begin + at;
+        await server.put({ queue: `many-${n}`, klass: 'k', jid: `many-${n}`, data: {} });
+        await server.pop(`many-${n}`, `many-worker-${n}`);
+        await server.ask('PUT', `/jobs/many-${n}/track`);
+        await server.post(`/jobs/many-${n}/fail`, { worker: `many-worker-${n}`, group: `many-group-${n}`, message: 'm' });
+        await server.ask('PUT', `/throttles/many-${n}`, { maximum: 1 });
+        await server.ask('PUT', `/config/many-${n}`, { value: '1' });
+        await server.post('/recurring', { queue: 'many-0', klass: 'k', jid: `many-${n}`, interval: 1e6, offset: 1e6 });
+      }));
+    }
+    for (const view of ['failures', 'workers', 'tracked', 'recurring', 'throttles', 'config', 'queue?name=many-0&state=recurring']) {
+      await go(view);
+      const rows = page.locator('tr[data-row]');
+      check(await rows.count() <= 130 && await rows.count() >= 100, `${view}: ${await rows.count()} rows`);
+      const name = () => rows.first().locator('td').first().innerText();
+      const first = await name();
+      await page.getByRole('link', { name: 'Next page' }).click();
+      await until(`${view}: the next page`, async () => page.url().includes('cursor=') && (await name()) !== first);
+      check(await rows.count() > 0, `${view}: nothing on the second page`);
+      await accessible(page, `${view}, second page`);
+      await page.getByRole('link', { name: 'First page' }).click();
+      await until(`${view}: the first page`, async () => !page.url().includes('cursor=') && (await rows.count()) >= 100);
+    }
+    for (let n = 0; n < 130; n += 1) {
+      await server.ask('DELETE', `/jobs/many-${n}`);
+      await server.ask('DELETE', `/throttles/many-${n}`);
+      await server.ask('DELETE', `/config/many-${n}`);
+      await server.ask('DELETE', `/recurring/many-${n}`);
+      await server.ask('DELETE', `/workers/many-worker-${n}`);
+      await server.ask('DELETE', `/jobs/many-${n}/track`);
+      await server.ask('DELETE', `/queues/many-${n}`);
+    }
+  }],
+  ['a restart keeps how it went and tells which operations it cut off', async () => {
+    allowed = (words) => /ERR_|Failed to load/.test(words);
+    await until('there are samples', async () => (await server.get('/trend')).samples.length > 1, 40);
+    const before = (await server.get('/trend')).samples.length;
+    await server.fail('cut', 'cut-off', 'cut-off');
+    await server.post('/operations', { action: 'cancel', filter: { group: 'cut-off' }, delay: 600 });
+    await server.stop();
+    await server.run(server.redis, server.http);
+    check((await server.get('/trend')).samples.length >= before, 'the samples are gone');
+    await go('failures');
+    await says('the server was stopped before it began: nothing was changed');
+    equal((await server.job('cut-off')).state, 'failed');
+    await server.ask('DELETE', '/jobs/cut-off');
+    allowed = () => false;
+  }],
+  ['names that are dots, or no text, can be reached and acted on', async () => {
+    const odd = Buffer.from([0x6f, 0xff, 0x80]);
+    const names = [['.', Buffer.from('.')], ['..', Buffer.from('..')], ['o\u{10feff}\u{10fe80}', odd]];
+    for (const [shown, raw] of names) {
+      await server.redisSay('HAUL.PUT', raw, raw, '{}', 'JID', raw, 'TAG', raw, 'THROTTLE', raw);
+      await server.redisSay('HAUL.THROTTLE', 'SET', raw, '1');
+      await server.redisSay('HAUL.RECUR', raw, 'k', '{}', 'INTERVAL', '1000', 'OFFSET', '1000', 'JID', raw);
+      await server.redisSay('HAUL.CONFIG', 'SET', raw, 'x');
+      const q = encodeURIComponent(shown);
+      await go(`queue?name=${q}`);
+      await says('waiting 1');
+      await press('Pause');
+      await says('Resume');
+      check((await server.redisSay('HAUL.QUEUES', raw)).includes('"paused":true'), `${shown} is paused`);
+      await press('Resume');
+      await until('it goes on', async () => (await server.redisSay('HAUL.QUEUES', raw)).includes('"paused":false'));
+      await page.locator('tr[data-row] a').first().click();
+      await until('the job', async () => page.url().includes('/ui/job?jid='));
+      await says('What happened');
+      await press('Tag…');
+      await answer({ tags: 'more' }, 'Add');
+      await until('it is tagged', async () => (await server.redisSay('HAUL.GET', raw)).includes('"more"'));
+      await press('Track');
+      await says('Untrack');
+      await go('tracked');
+      await until('it is listed', async () => (await page.locator('tr[data-row]', { hasText: shown === '.' || shown === '..' ? shown : 'o\\xff\\x80' }).count()) >= 1);
+      await go(`search?tag=${q}`);
+      equal(await page.locator('tr[data-row]').count(), 1, `${shown}: found by its tag`);
+      await go(`recurring?jid=${q}`);
+      await press('Run now');
+      await says('made');
+      await press('Pause');
+      await until('it is paused', async () => (await server.redisSay('HAUL.GETRECUR', raw)).includes('"paused":true'));
+      await go(`throttles?id=${q}`);
+      await press('Delete…');
+      await answer({}, 'Delete');
+      await until('the throttle is gone', async () => (await server.redisSay('HAUL.THROTTLE', 'GET', raw)).includes('"ttl":-2'));
+      await server.redisSay('HAUL.POP', raw, 'COUNT', '5', 'QUEUES', raw);
+      await go(`worker?name=${q}`);
+      await says('Running 2');
+      await server.redisSay('HAUL.FAIL', raw, raw, raw, Buffer.from([0x6d, 0xfe]));
+      await go(`failures?group=${q}`);
+      equal(await page.getByRole('region', { name: 'Failed jobs' }).locator('tr[data-row]').count(), 1, `${shown}: in its group`);
+      await page.locator('tr[data-row] a').first().click();
+      await says('Failure');
+      await press('Cancel…');
+      await answer({}, 'Cancel the job');
+      await until('it is cancelled', async () => (await server.redisSay('HAUL.GET', raw)).startsWith('$-1'));
+      await server.redisSay('HAUL.CANCEL', Buffer.concat([raw, Buffer.from('-1')]));
+      await server.redisSay('HAUL.UNRECUR', raw);
+      await go('config');
+      await until('the option is there', async () => (await page.getByRole('button', { name: `Default of ${shown.startsWith('o') ? 'o\\xff\\x80' : shown}`, exact: true }).count()) === 1);
+      await press(`Default of ${shown.startsWith('o') ? 'o\\xff\\x80' : shown}`);
+      await until('the option is unset', async () => (await server.redisSay('HAUL.CONFIG', 'GET', raw)).startsWith('$-1'));
+    }
   }],
   ['everything works from the keyboard', async () => {
     await go('');
@@ -362,10 +519,14 @@ const tests = [
     const odd = Buffer.from([0x71, 0xff, 0xfe, 0x80]);
     await server.redisSay('HAUL.PUT', odd, Buffer.from([0x6b, 0xc3, 0x28]), Buffer.from('{"a":"\xff"}', 'latin1'), 'JID', Buffer.from([0x6a, 0xff]), 'TAG', odd);
     await go('');
-    await says('q\ufffd\ufffd\ufffd');
-    await go(`search?text=${encodeURIComponent('k\ufffd(')}`);
-    await says('k\ufffd(');
+    await says('q\\xff\\xfe\\x80');
+    await go(`search?text=${encodeURIComponent('k\u{10fec3}(')}`);
+    await says('k\\xc3(');
     equal(await page.locator('tr[data-row]').count(), 1);
+    await page.locator('tr[data-row] a').first().click();
+    await says('"a": "\\xff"');
+    equal(await page.locator('h1').innerText(), 'Job j\\xff');
+    await accessible(page, 'a job of odd bytes');
   }],
   ['login, roles and the cookie', async () => {
     const other = await context.newPage();

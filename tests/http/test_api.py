@@ -378,7 +378,7 @@ class TestSearch:
 
     def test_limits(self, api):
         assert api("GET", "/jobs?limit=1000")[0] == 200
-        refused(api("GET", "/jobs?limit=1001"), 400, "BADARG", "page-jobs-max")
+        refused(api("GET", "/jobs?limit=1001"), 400, "BADARG", "page-rows-max")
         refused(api("GET", "/jobs?limit=0"), 400, "BADARG")
         refused(api("GET", "/jobs?state=sleeping"), 400, "BADARG", "waiting")
         refused(api("GET", "/jobs?cursor=zz"), 400, "BADARG", "cursor")
@@ -415,7 +415,7 @@ class TestQueues:
         assert stats["wait"]["count"] == 1 and stats["run"]["count"] == 1 and len(stats["run"]["histogram"]) == 148
         assert api("GET", "/queues/q/stats?date=0")[1]["wait"]["count"] == 0
         assert api("DELETE", "/queues/q")[0] == 204
-        assert api("GET", "/queues")[1] == {"queues": []}
+        assert api("GET", "/queues")[1] == {"queues": [], "total": 0, "next": None}
         assert api("GET", "/queues/unknown")[1]["waiting"] == 0
 
     def test_names_with_every_character(self, api, http):
@@ -458,9 +458,9 @@ def test_workers(api):
     pop(api, worker="me")
     (worker,) = api("GET", "/workers")[1]["workers"]
     assert worker["name"] == "me" and worker["jobs"] == 1
-    assert api("GET", "/workers/me")[1] == {"jobs": ["a"], "stalled": []}
+    assert api("GET", "/workers/me")[1] == {"jobs": ["a"], "stalled": [], "total": 1, "next": None}
     assert api("DELETE", "/workers/me")[0] == 204
-    assert api("GET", "/workers")[1] == {"workers": []}
+    assert api("GET", "/workers")[1] == {"workers": [], "total": 0, "next": None}
 
 
 def test_recurring_jobs(api):
@@ -473,7 +473,7 @@ def test_recurring_jobs(api):
     assert api("PATCH", "/recurring/r", {"interval": 30, "queue": "p", "priority": 3})[0] == 204
     (listed,) = api("GET", "/recurring")[1]["recurring"]
     assert listed["queue"] == "p" and listed["interval"] == 30 and listed["count"] == 1
-    assert api("GET", "/recurring?queue=q")[1] == {"recurring": []}
+    assert api("GET", "/recurring?queue=q")[1] == {"recurring": [], "total": 0, "next": None}
     assert api("DELETE", "/recurring/r")[0] == 204
     for answer in (api("GET", "/recurring/r"), api("DELETE", "/recurring/r"), api("PATCH", "/recurring/r", {"priority": 1})):
         refused(answer, 404, "NORECUR")
@@ -496,7 +496,7 @@ def test_throttles(api):
 
 
 def test_options(api):
-    assert api("GET", "/config")[1]["heartbeat"] == "60"
+    assert api("GET", "/config")[1]["options"]["heartbeat"] == "60"
     assert api("GET", "/config/heartbeat")[1] == {"value": "60"}
     assert api("PUT", "/config/heartbeat", {"value": "10"})[0] == 204
     assert api("GET", "/config/heartbeat")[1] == {"value": "10"}
@@ -526,7 +526,7 @@ class TestWrongRequests:
     def test_json_of_another_shape(self, api, document):
         status, answer = api("POST", "/jobs", document) if document is not None else (422, {"error": {"message": "x"}})
         assert status == 422 and answer["error"]["message"]
-        assert api("GET", "/queues")[1] == {"queues": []}
+        assert api("GET", "/queues")[1] == {"queues": [], "total": 0, "next": None}
 
     def test_type_method_and_path(self, http):
         assert http.post("/api/v1/jobs", content="{}").status_code == 415

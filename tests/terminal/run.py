@@ -83,6 +83,7 @@ class Top:
             os.execv(BIN, [BIN, "top", "--every", "1s", "--server", address, "--tenant", TENANT])
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         self.screen = Screen()
+        self.bytes = 0
 
     def press(self, keys):
         os.write(self.file, keys.encode())
@@ -90,7 +91,9 @@ class Top:
     def read(self, seconds=0.1):
         if select.select([self.file], [], [], seconds)[0]:
             try:
-                self.screen.feed(os.read(self.file, 65536).decode(errors="replace"))
+                text = os.read(self.file, 65536)
+                self.bytes += len(text)
+                self.screen.feed(text.decode(errors="replace"))
             except OSError:
                 return False
         return True
@@ -182,6 +185,18 @@ def main():
     top.shows("Retry bad-1? y/n")
     top.press("y")
     until("it waits again", lambda: haul("job", "bad-1")["state"] == "waiting")
+    # Names that would drive a terminal are drawn as text.
+    top.press("1/alpha\r\r")
+    text = top.shows("Queue alpha", "odd", "Odd")
+    assert "\x1b" not in text and text.splitlines()[0].strip(), text
+    top.press("\x1b[D")
+    top.shows("alpha", "mail")
+    # A slow line: what has not changed is not drawn again.
+    top.bytes = 0
+    end = time.monotonic() + 3.5
+    while time.monotonic() < end:
+        top.read()
+    assert top.bytes < 2000, f"{top.bytes} bytes were drawn while nothing happened"
     # Something new shows by itself.
     top.press("1")
     haul("put", "brand-new", "K", "{}", "--jid", "b1")

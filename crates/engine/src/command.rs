@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::{KeyCommand, KeyQuery, Name, TaskCommand};
+use crate::{Cron, KeyCommand, KeyQuery, Name, TaskCommand};
 
 /// One command with who and when.
 #[derive(Clone, Debug)]
@@ -190,6 +190,8 @@ pub enum Command {
     RecurGet { jid: Name },
     /// -> `Done`
     RecurUpdate { jid: Name, changes: Vec<RecurChange> },
+    /// A child at once, besides those that come by themselves. -> `Name`, the child's.
+    RecurRun { jid: Name },
     /// -> `Names`
     RecurTag { jid: Name, tags: Vec<Name> },
     /// -> `Names`
@@ -207,6 +209,8 @@ pub enum Command {
     Deregister { workers: Vec<Name> },
     /// -> `Done`
     Forget { queues: Vec<Name> },
+    /// Part of a list. -> `Listed`
+    List(Box<List>),
     /// Jobs in a state. -> `Names`
     Jobs(Jobs),
     /// -> `Groups`
@@ -229,8 +233,6 @@ pub enum Command {
     ThrottleGet { id: Name },
     /// -> `Done`
     ThrottleDelete { id: Name },
-    /// The throttles that are stored, by name. -> `Names`
-    Throttles,
     /// -> `Names`
     ThrottleLocks { id: Name },
     /// -> `Names`
@@ -249,6 +251,8 @@ pub enum Command {
     Flush,
     /// -> `Totals`
     Totals,
+    /// How many keys the state is seen as: looks at every job. -> `Int`
+    KeyCount,
     /// Figures of the tenant and of its queues: the first `queues_max` by name, the rest summed. -> `Overview`
     Overview { queues_max: usize },
     /// Every tenant there is, whoever asks. -> `Names`
@@ -279,7 +283,7 @@ impl Command {
             | Command::FailureGroups
             | Command::Failed { .. }
             | Command::Search(_)
-            | Command::Throttles
+            | Command::List(_)
             | Command::ConfigGet { .. }
             | Command::ConfigAll
             | Command::ThrottleGet { .. }
@@ -288,6 +292,7 @@ impl Command {
             | Command::Key(_)
             | Command::Versions { .. }
             | Command::Totals
+            | Command::KeyCount
             | Command::Overview { .. }
             | Command::Tenants => true,
             _ => false,
@@ -482,6 +487,8 @@ pub struct RecurPut {
     pub interval: f64,
     /// Seconds until the first.
     pub offset: f64,
+    /// A schedule; interval and offset are then ignored.
+    pub cron: Option<Cron>,
     /// Their priority.
     pub priority: f64,
     /// Their retries.
@@ -499,8 +506,12 @@ pub struct RecurPut {
 pub enum RecurChange {
     /// New priority.
     Priority(f64),
-    /// New interval; shifts the next time by the difference.
+    /// New interval; shifts the next time by the difference. Instead of a schedule: counts from now.
     Interval(f64),
+    /// New schedule.
+    Cron(Cron),
+    /// Spawns nothing any more, or goes on with the next moment to come.
+    Paused(bool),
     /// New retries.
     Retries(f64),
     /// New data.
@@ -513,6 +524,66 @@ pub enum RecurChange {
     Backlog(f64),
     /// New throttles.
     Throttles(Vec<Name>),
+}
+
+/// See [`Command::List`].
+#[derive(Clone, Debug)]
+pub struct List {
+    /// Which.
+    pub what: Listing,
+    /// Where the page before ended.
+    pub after: Option<Mark>,
+    /// Rows passed over from there.
+    pub skip: usize,
+    /// Rows at most.
+    pub count: usize,
+}
+
+/// The lists there are, and what each holds.
+#[derive(Clone, Debug)]
+pub enum Listing {
+    /// In the order in which they were first seen. `AllCounts`
+    Queues,
+    /// The most recently seen first. `Workers`
+    Workers,
+    /// Those it holds, whose lock ends first coming first. `WorkerJobs`
+    WorkerJobs(Name),
+    /// The largest first. `Groups`
+    Groups,
+    /// In the order in which they were tracked. `Tracked`
+    Tracked,
+    /// Of all queues or one, the soonest first. `Recurs`
+    Recurring { queue: Option<Name> },
+    /// By name. `Throttles`
+    Throttles,
+    /// The jobs under a throttle, by name. `Names`
+    ThrottleLocks(Name),
+    /// The jobs it holds back, those that came first coming first. `Names`
+    ThrottlePending(Name),
+    /// The options that are set and begin with this, by name. `Options`
+    Options { prefix: Name },
+}
+
+/// A row's place in a list.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Mark {
+    /// What the list is ordered by first.
+    pub score: f64,
+    /// What comes then.
+    pub name: Name,
+}
+
+impl Mark {
+    /// As bytes that a client may hold.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
+
+    /// From bytes that a client sent; none if they are not a mark.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mark: Mark = postcard::from_bytes(bytes).ok()?;
+        (!mark.score.is_nan()).then_some(mark)
+    }
 }
 
 /// See [`Command::Jobs`].

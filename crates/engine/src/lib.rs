@@ -9,7 +9,7 @@
 //! - `name`, `score`, `text`: the small value types. A [`Text`] is short and in memory, or a body in the store.
 //! - `command`, `reply`, `event`: what goes in and what comes out. Dialects translate to and from these. `notice`: what
 //!   happens in full, for the event stream and for traces, made only while somebody listens.
-//! - `job` (with `history`, and `jobs`: all of them), `queue`, `worker`, `tag`, `recur`, `throttle`, `stats`, `config`,
+//! - `job` (with `history`, and `jobs`: all of them), `queue`, `worker`, `tag`, `recur` (with `cron`), `throttle`, `stats`, `config`,
 //!   `keyspace`, `task` (what Blueque's clients keep of a job): the nouns.
 //! - `verb/`: one file a verb: look up, check everything, change, emit, reply. No check after the first change, so a
 //!   refused command needs no rollback.
@@ -24,6 +24,7 @@
 mod audit;
 mod command;
 mod config;
+mod cron;
 mod engine;
 mod event;
 mod history;
@@ -51,6 +52,7 @@ mod worker;
 
 pub use audit::Finding;
 pub use command::*;
+pub use cron::{CRON_BACKLOG_MAX, CRON_BYTES_MAX, Cron};
 pub use engine::{Changes, Engine, Loader};
 pub use event::{Event, TrackedEvent};
 pub use job::{Entry, Failure, Job, Place, Reported, State, What};

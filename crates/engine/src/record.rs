@@ -3,7 +3,7 @@
 //! Key: kind (1 byte), length of the tenant's name (1 byte), the tenant's name, then the noun's own name.
 //! Value: format version (1 byte), then the noun in postcard's encoding. Behind a job's may follow fields of later
 //! builds, each as tag (1 byte), length (4 bytes, the lowest first) and bytes; a tag that is not known is passed over, so
-//! that builds from before the field read the record too. A worker's likewise.
+//! that builds from before the field read the record too. A worker's and a recurring definition's likewise.
 //!
 //! To change a stored noun:
 //! 1. keep the old struct under a name with its version (`JobV1`) and a `From` into the new one;
@@ -24,7 +24,7 @@ use crate::tag::Tag;
 use crate::tenant::Tenant;
 use crate::throttle::Throttle;
 use crate::worker::Worker;
-use crate::{BodyId, Name, Recur};
+use crate::{BodyId, Cron, Name, Recur};
 
 /// The version this build writes.
 const VERSION: u8 = 1;
@@ -179,6 +179,20 @@ impl Encoder {
     }
 }
 
+impl Encoder {
+    fn encode_recur(&mut self, recur: &Recur) -> Vec<u8> {
+        let mut bytes = self.encode(recur);
+        if let Some(cron) = &recur.cron {
+            push_field(&mut bytes, CRON, cron.text().as_bytes());
+            push_field(&mut bytes, ZONE, cron.zone().as_bytes());
+        }
+        if recur.paused {
+            push_field(&mut bytes, PAUSED, b"");
+        }
+        bytes
+    }
+}
+
 fn push_field(bytes: &mut Vec<u8>, tag: u8, value: &[u8]) {
     let length = u32::try_from(value.len()).unwrap_or(0);
     bytes.push(tag);
@@ -196,6 +210,11 @@ const REPORT: u8 = 2;
 /// The tags of a worker's facts, and of its being asked to drain (no bytes).
 const FACTS: u8 = 1;
 const DRAIN: u8 = 2;
+
+/// The tags of a recurring definition's schedule, of the schedule's time zone, and of its being paused (no bytes).
+const CRON: u8 = 1;
+const ZONE: u8 = 2;
+const PAUSED: u8 = 3;
 
 /// Hands each field behind a noun to `each`.
 fn read_fields(
@@ -241,6 +260,26 @@ fn decode_worker(key: &Key, bytes: &[u8]) -> Result<Worker, RecordError> {
         Ok(())
     })?;
     Ok(worker)
+}
+
+fn decode_recur(key: &Key, bytes: &[u8]) -> Result<Recur, RecordError> {
+    let (mut recur, rest): (Recur, &[u8]) = decode_first(key, bytes)?;
+    let (mut text, mut zone) = (None, Vec::new());
+    read_fields(key, rest, |tag, value| {
+        match tag {
+            CRON => text = Some(value.to_vec()),
+            ZONE => zone = value.to_vec(),
+            PAUSED => recur.paused = true,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if let Some(text) = text {
+        let cron = Cron::parse(&String::from_utf8_lossy(&text), &String::from_utf8_lossy(&zone));
+        let damaged = |reason| RecordError::Damaged { record: format!("{key:?}"), reason };
+        recur.cron = Some(cron.map_err(damaged)?);
+    }
+    Ok(recur)
 }
 
 fn decode<T: DeserializeOwned>(key: &Key, bytes: &[u8]) -> Result<T, RecordError> {
@@ -296,7 +335,7 @@ fn value_of(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<Vec<u8>
         Key::Tag(name) => {
             indexes.tags.get(name).filter(|tag| tag.count.is_some()).map(|noun| encoder.encode(noun))
         }
-        Key::Recur(name) => indexes.recurs.get(name).map(|noun| encoder.encode(noun)),
+        Key::Recur(name) => indexes.recurs.get(name).map(|noun| encoder.encode_recur(noun)),
         Key::Throttle(name) => indexes
             .throttles
             .get(name)
@@ -329,7 +368,7 @@ pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), Re
         Key::Queue(name) => drop(indexes.queues.insert(name.clone(), decode::<Queue>(&key, value)?)),
         Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode_worker(&key, value)?)),
         Key::Tag(name) => drop(indexes.tags.insert(name.clone(), decode::<Tag>(&key, value)?)),
-        Key::Recur(name) => drop(indexes.recurs.insert(name.clone(), decode::<Recur>(&key, value)?)),
+        Key::Recur(name) => drop(indexes.recurs.insert(name.clone(), decode_recur(&key, value)?)),
         Key::Throttle(name) => drop(indexes.throttles.insert(name.clone(), decode::<Throttle>(&key, value)?)),
         Key::Tracked(name) => drop(indexes.tracked.insert(name.clone(), decode(&key, value)?)),
         Key::Option(name) => drop(indexes.config.options.insert(name.clone(), decode(&key, value)?)),
@@ -402,7 +441,7 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
     let recurring: Vec<(Name, Score, Name)> = indexes
         .recurs
         .values()
-        .map(|recur| (recur.queue.clone(), Score::new(recur.next), recur.jid.clone()))
+        .map(|recur| (recur.queue.clone(), Score::new(recur.due()), recur.jid.clone()))
         .collect();
     for (queue, next, jid) in recurring {
         indexes.queue(&queue).recurring.insert((next, jid));

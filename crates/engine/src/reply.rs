@@ -37,12 +37,18 @@ pub enum Reply {
     Page { total: usize, jids: Vec<Name> },
     /// A page of a search: the jobs, where each is in the walk, and where the next page begins.
     Found { jobs: Vec<JobView>, positions: Vec<crate::Position>, next: Option<crate::Position> },
+    /// Part of a list: its rows, how many there are in all, and where the next part goes on.
+    Listed { rows: Box<Reply>, total: usize, next: Option<crate::Mark> },
     /// Failure groups with their sizes, by name.
     Groups(Vec<(Name, usize)>),
     /// Tracked jobs, and tracked jids whose job is gone.
     Tracked { jobs: Vec<JobView>, expired: Vec<Name> },
     /// A recurring definition, if it exists.
     Recur(Option<Box<Recur>>),
+    /// Recurring definitions.
+    Recurs(Vec<Recur>),
+    /// Throttles.
+    Throttles(Vec<ThrottleView>),
     /// Workers, the most recent first.
     Workers(Vec<WorkerCounts>),
     /// A worker's jobs.
@@ -73,6 +79,7 @@ impl Reply {
             Reply::Jobs(jobs) | Reply::Tracked { jobs, .. } | Reply::Found { jobs, .. } => {
                 jobs.iter().for_each(|job| job.bodies(each));
             }
+            Reply::Listed { rows, .. } => rows.bodies(each),
             Reply::Key(view) => view.bodies(each),
             _ => {}
         }
@@ -233,7 +240,6 @@ pub struct ThrottleView {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub jobs: usize,
-    pub keys: usize,
     pub queues: usize,
     pub workers: usize,
 }

@@ -526,8 +526,9 @@ impl Tenant {
         let (id, part) = split_suffix(name)?;
         match part {
             b"locks" => {
-                let holders = self.lock_holders(&id.into()).into_iter();
-                Some(Collection::Zset(Cow::Owned(holders.map(|jid| (Score::new(1.0), jid)).collect())))
+                let (id, one) = (id.into(), Score::new(1.0));
+                let holders = self.lock_holders(&id).map(|jid| (one, jid.clone()));
+                Some(Collection::Zset(Cow::Owned(holders.collect())))
             }
             b"pending" => Some(Collection::Zset(Cow::Borrowed(&throttles.get(id)?.pending))),
             _ => None,

@@ -66,6 +66,7 @@ fn engine() -> Engine {
         data: Bytes::from_static(b"{}"),
         interval: 60.0,
         offset: 5.0,
+        cron: None,
         priority: 0.0,
         retries: 1.0,
         backlog: 2.0,

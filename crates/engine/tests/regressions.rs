@@ -217,6 +217,7 @@ fn recur_every(interval: f64, throttles: &[&str]) -> Command {
         data: Bytes::from_static(b"{}"),
         interval,
         offset: 0.0,
+        cron: None,
         priority: 0.0,
         retries: 5.0,
         backlog: 0.0,

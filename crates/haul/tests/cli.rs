@@ -419,7 +419,7 @@ fn jobs_recur() {
     assert!(shell.json("recur add other poll --every 1d")["jid"].is_string());
     shell.run("recur list").says(&["r1", "1m 30s", "mail", "other"]);
     assert_eq!(shell.json("recur list --queue mail")[0]["interval"], 90);
-    shell.run("recur show r1").says(&["every      1m 30s", r#"{"box":1}"#, "in 1h"]);
+    shell.run("recur show r1").says(&["runs       every 1m 30s", r#"{"box":1}"#, "in 1h"]);
     assert_eq!(shell.json("recur show r1")["tags"], json!(["t"]));
     assert_eq!(shell.json("recur remove r1"), json!({"jid": "r1", "removed": true}));
     shell.run("recur remove r1").refuses(1, &["NORECUR there is no recurring job r1", "recur list"]);

@@ -5,12 +5,12 @@ import { del, get, may, post } from './api.js';
 
 const box = () => document.getElementById('toasts');
 
-export function toast(text, { bad = false, stay = false } = {}) {
+export function toast(text, { bad = false } = {}) {
   const words = h('span', null, text);
   const close = button('Close', () => item.remove(), undefined, { class: 'push' });
   const item = h('div', { class: bad ? 'toast bad' : 'toast', role: bad ? 'alert' : 'status' }, h('div', { class: 'bar' }, words, close));
   box().append(item);
-  if (!bad && !stay) setTimeout(() => item.remove(), 6000);
+  if (!bad) setTimeout(() => item.remove(), 6000);
   return item;
 }
 

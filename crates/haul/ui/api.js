@@ -48,7 +48,8 @@ export const post = (path, body = {}, options) => ask('POST', V + path, body, op
 export const put = (path, body = {}) => ask('PUT', V + path, body);
 export const patch = (path, body) => ask('PATCH', V + path, body);
 export const del = (path) => ask('DELETE', V + path);
-export const part = encodeURIComponent;
+// A name in a path. Paths are tidied up: what dots alone would do is said by the characters that stand for bytes.
+export const part = (name) => encodeURIComponent(/^\.{1,2}$/.test(name) ? name.replaceAll('.', '\u{10fe2e}') : name);
 
 // By a document, not by the path: a jid may be anything, and browsers tidy paths up.
 export const jobs = async (jids, options) => jids.length ? (await post('/jobs/get', { jids: jids.slice(0, 500) }, options)).jobs : [];

@@ -11,14 +11,16 @@ import * as search from './search.js';
 import * as lists from './lists.js';
 import * as settings from './settings.js';
 
-// name, view, where the menu shows it, the key after g, the role it needs
+// name, view, where the menu shows it, the key after g, the role it needs (any: a token for all tenants)
 const views = [
   ['', overview, 'Overview', 'o'], ['failures', failures, 'Failures', 'f'], ['search', search, 'Search', 's'],
-  ['workers', lists.workers, 'Workers', 'w'], ['recurring', lists.recurring, 'Recurring', 'r'], ['throttles', settings.throttles, 'Throttles', 't'],
+  ['workers', lists.workers, 'Workers', 'w'], ['recurring', lists.recurring, 'Recurring', 'r'], ['handlers', lists.handlers, 'Handlers', 'h'], ['throttles', settings.throttles, 'Throttles', 't'],
   ['tracked', lists.tracked, 'Tracked', 'k'], ['tags', lists.tags, 'Tags', 'a'], ['completed', lists.completed, 'Completed', 'c'],
-  ['config', settings.config, 'Config', 'n'], ['audit', settings.audit, 'Audit', 'u', 'admin'], ['system', settings.system, 'System', 'y'],
+  ['config', settings.config, 'Config', 'n'], ['audit', settings.audit, 'Audit', 'u', 'admin'], ['tenants', lists.tenants, 'Tenants', 'e', 'any'], ['system', settings.system, 'System', 'y'],
   ['queue', queue], ['job', job], ['worker', lists.worker],
 ];
+
+const allowed = (role) => !role || (role === 'any' ? me.any_tenant : may(role));
 
 export function href(view, params = {}) {
   return `/ui/${view}${query({ ...params, tenant: getTenant() })}`;
@@ -35,7 +37,7 @@ function where() {
 
 function menu() {
   const name = { queue: '', job: 'search', worker: 'workers' }[current.name] ?? current.name;
-  show(document.getElementById('nav'), views.filter(([, , label, , role]) => label && (!role || may(role))).map(([view, , label, key]) =>
+  show(document.getElementById('nav'), views.filter(([, , label, , role]) => label && allowed(role)).map(([view, , label, key]) =>
     h('a', { href: href(view), 'aria-current': view === name ? 'page' : undefined, title: `g ${key}` }, label)));
   document.querySelector('.brand').href = href('');
   show(document.getElementById('who'),
@@ -214,7 +216,9 @@ document.addEventListener('click', (event) => {
   const to = link.getAttribute('href') ?? '';
   if (!to.startsWith('/ui/')) return;
   event.preventDefault();
-  visit(to);
+  const chooses = 'tenant' in link.dataset;
+  if (chooses) setTenant(new URL(link.href).searchParams.get('tenant'));
+  visit(to, { again: chooses });
 });
 
 document.getElementById('find').addEventListener('submit', async (event) => {
@@ -233,7 +237,7 @@ document.getElementById('find').addEventListener('submit', async (event) => {
 async function help() {
   if (document.querySelector('dialog')) return;
   const keys = [['/', 'find'], ['j, k', 'next, previous row'], ['Enter', 'open the row'], ['r', 'read anew'], ['?', 'this'],
-    ...views.filter(([, , label, key]) => label && key).map(([, , label, key]) => [`g ${key}`, label])];
+    ...views.filter(([, , label, key, role]) => label && key && allowed(role)).map(([, , label, key]) => [`g ${key}`, label])];
   const box = h('dialog', { 'aria-labelledby': 'keys' }, h('h2', { id: 'keys' }, 'Keys'),
     h('dl', { class: 'facts' }, keys.map(([key, what]) => [h('dt', null, h('kbd', null, key)), h('dd', null, what)])),
     h('div', { class: 'bar' }, button('Close', () => box.close(), 'main')));
@@ -262,7 +266,7 @@ document.addEventListener('keydown', (event) => {
   if (!current.view) return;
   if (Date.now() - prefix < 1500) {
     prefix = 0;
-    const found = views.find(([, , label, key, role]) => label && key === event.key && (!role || may(role)));
+    const found = views.find(([, , label, key, role]) => label && key === event.key && allowed(role));
     if (found) { event.preventDefault(); visit(href(found[0])); return; }
   }
   const keys = { '/': () => document.getElementById('q').focus(), g: () => { prefix = Date.now(); }, j: () => step(1), k: () => step(-1), r: () => refresh(), '?': help };

@@ -9,9 +9,13 @@ const visible = (character) => {
   return code === 0x7f ? '␡' : `⟨U+${code.toString(16).toUpperCase().padStart(4, '0')}⟩`;
 };
 
+// What stands for a byte that is not UTF-8 (docs/guide/http.md) is shown as that byte.
+const bytes = (text) => String(text).replace(/[\u{10fe00}-\u{10feff}]/gu, (one) => `\\x${(one.codePointAt(0) - 0x10fe00).toString(16).padStart(2, '0')}`);
+export const hasBytes = (text) => /[\u{10fe00}-\u{10feff}]/u.test(text);
+
 // Characters that would hide, reorder or break the text are shown for what they are.
-export const plain = (text) => String(text).replace(oddInLine, visible);
-export const plainLines = (text) => String(text).replace(odd, visible);
+export const plain = (text) => bytes(text).replace(oddInLine, visible);
+export const plainLines = (text) => bytes(text).replace(odd, visible);
 
 export const name = (text, props = {}) => h('bdi', { class: 'name', title: plain(text).slice(0, 400), ...props }, plain(text).slice(0, 400));
 

@@ -1,6 +1,6 @@
 // Everything about one job.
 import { button, facts, h } from './dom.js';
-import { chip, clock, count, name, plain, plainLines, setNow, span, stateOf, time } from './format.js';
+import { chip, clock, count, hasBytes, name, plain, plainLines, setNow, span, stateOf, time } from './format.js';
 import { Problem, ask, del, get, jobs, may, part, post, put } from './api.js';
 import { act, confirm, dialog } from './actions.js';
 import { graph } from './chart.js';
@@ -44,7 +44,8 @@ async function requeue(job) {
 async function cancel(job) {
   const running = job.state === 'running' ? ` ${plain(job.worker ?? 'Its worker')} is told to stop.` : '';
   const needed = job.dependents.length ? ` ${count(job.dependents.length)} jobs wait for it; it cannot be cancelled without them.` : '';
-  const kept = job.dependents.length ? null : job;
+  // Bytes that are not UTF-8 could not be put again as they were.
+  const kept = job.dependents.length || hasBytes(write(job.data)) ? null : job;
   if (!await confirm('Cancel this job?', `It is removed.${running}${needed}`, 'Cancel the job')) return;
   await act('It is cancelled.', () => del(`/jobs/${id(job)}`));
   if (kept) undo(kept);

@@ -32,7 +32,7 @@ const PAGE = 50;
 // A search may answer pages with few jobs or none before the last: goes on a little by itself.
 export async function page(filter, cursor, signal) {
   let found = { jobs: [], next: cursor ?? null };
-  for (let tries = 0; tries < 5; tries += 1) {
+  for (let tries = 0; tries < 3; tries += 1) {
     const more = await get('/jobs', { ...filter, cursor: found.next, limit: PAGE - found.jobs.length }, { signal });
     found = { jobs: found.jobs.concat(more.jobs), next: more.next };
     if (found.jobs.length >= PAGE || !found.next) break;
@@ -40,10 +40,15 @@ export async function page(filter, cursor, signal) {
   return found;
 }
 
-export function pager(view, params, found) {
+export const pager = (view, params, found) => !found.next && !params.cursor && !found.jobs.length ? null : pages(view, params, found.next, `${count(found.jobs.length)} ${found.jobs.length === 1 ? 'job' : 'jobs'} on this page`);
+
+// Of lists whose answers have `total` and `next`.
+export const listPager = (view, params, found, what) => found.next || params.cursor ? pages(view, params, found.next, `${count(found.total)} ${what} in all`) : null;
+
+function pages(view, params, next, words) {
   return h('nav', { class: 'bar', 'aria-label': 'Pages' },
     params.cursor ? h('a', { href: href(view, { ...params, cursor: undefined }) }, 'First page') : null,
-    h('span', { class: 'soft' }, `${count(found.jobs.length)} jobs on this page`),
-    found.next ? h('a', { href: href(view, { ...params, cursor: found.next }), rel: 'next' }, 'Next page') : null,
+    h('span', { class: 'soft' }, words),
+    next ? h('a', { href: href(view, { ...params, cursor: next }), rel: 'next' }, 'Next page') : null,
     params.cursor ? button('Back', () => history.back()) : null);
 }

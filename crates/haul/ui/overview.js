@@ -34,8 +34,8 @@ export const spanTabs = (view, params, range) => h('nav', { class: 'tabs', 'aria
     h('a', { href: href(view, { ...params, span: word }), 'aria-current': word === range ? 'true' : undefined }, label)));
 
 export function render({ all, trend, range }, params) {
-  const columns = [['name', 'queue'], ['waiting'], ['oldest', 'oldest wait'], ['running'], ['stalled'], ['scheduled'], ['depends'], ['throttled'],
-    ['recurring'], ['failures', 'failed today'], ['completed', 'done today'], ['wait', 'mean wait'], ['run', 'mean run'], ['paused', '']];
+  const columns = [['name', 'queue'], ['waiting'], ['oldest'], ['running'], ['stalled'], ['scheduled'], ['depends'], ['throttled'],
+    ['recurring'], ['failures', 'failed'], ['completed', 'done'], ['wait'], ['run'], ['paused', '']];
   const value = (queue) => typeof queue[sort.by] === 'string' ? queue[sort.by] : Number(queue[sort.by] ?? -1);
   const queues = [...all.queues].sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0) * (sort.down ? -1 : 1));
   const click = (key) => () => {
@@ -57,7 +57,7 @@ export function render({ all, trend, range }, params) {
             : trouble.sentence))) : h('p', { class: 'fine' }, 'Nothing that can be seen from here.'),
     spanTabs('', params, range),
     trendCharts(trend, range),
-    h('h2', null, 'Queues'),
+    h('h2', null, 'Queues'), h('p', { class: 'soft' }, 'Failed, done, and the mean wait and run are today\'s (UTC); oldest is how long the first in line has waited.'),
     table('Queues', columns.map(([key, label = key]) => ({
       label: label || 'state', n: !['name', 'paused'].includes(key), click: click(key),
       sorted: sort.by === key ? (sort.down ? 'descending' : 'ascending') : undefined,
@@ -68,7 +68,8 @@ export function render({ all, trend, range }, params) {
         if (key === 'name') return queueLink(queue.name);
         if (key === 'paused') return queue.paused ? chip('paused') : '';
         if (['oldest', 'wait', 'run'].includes(key)) return queue[key] === null ? '' : span(queue[key]);
-        if (['failures', 'completed'].includes(key)) return queue[key] ? count(queue[key]) : 0;
+        if (key === 'failures') return link('failed');
+        if (key === 'completed') return queue[key] ? count(queue[key]) : 0;
         return link(key);
       }),
     })), 'There are no queues yet. Put a job: haul put mail email \'{"to":"a@example.org"}\''),

@@ -5,7 +5,7 @@ import { del, get, may, part, patch } from './api.js';
 import { act, bulkButtons, confirm, dialog } from './actions.js';
 import { histogram } from './chart.js';
 import { href, visit } from './app.js';
-import { jobTable, page, pager } from './jobs.js';
+import { jobTable, listPager, page, pager } from './jobs.js';
 import { spanTabs, trendCharts } from './overview.js';
 import { recurTable } from './lists.js';
 
@@ -21,12 +21,12 @@ export async function load(params, signal) {
   const range = params.span === 'day' ? 'day' : 'hour';
   const date = Date.now() / 1000 - day * 86400;
   const [counts, stats, options, trend, found, recurring] = await Promise.all([
-    get(`/queues/${queue}`, null, { signal }), get(`/queues/${queue}/stats`, { date }, { signal }), get('/config', null, { signal }),
+    get(`/queues/${queue}`, null, { signal }), get(`/queues/${queue}/stats`, { date }, { signal }), get('/config', { prefix: `${params.name}-`, limit: 1000 }, { signal }),
     get('/trend', { queue: params.name, span: range }, { signal }),
     state === 'recurring' ? { jobs: [], next: null } : page({ queue: params.name, state }, params.cursor, signal),
-    state === 'recurring' ? get('/recurring', { queue: params.name }, { signal }) : null,
+    state === 'recurring' ? get('/recurring', { queue: params.name, cursor: params.cursor, limit: 100 }, { signal, exact: true }) : null,
   ]);
-  return { counts, stats, options, trend, range, found, recurring, state, day };
+  return { counts, stats, options: options.options, trend, range, found, recurring, state, day };
 }
 
 function setting(params, label, field, value, unit) {
@@ -64,7 +64,7 @@ export function render({ counts, stats, options, trend, range, found, recurring,
     ]),
     h('nav', { class: 'tabs', 'aria-label': 'State' }, states.map(tabs)),
     state === 'failed' && found.jobs.length ? h('div', { class: 'bar' }, bulkButtons({ queue: params.name, state: 'failed' })) : null,
-    state === 'recurring' ? recurTable(recurring.recurring) : [jobTable(`${state} jobs`, found.jobs, `No job is ${state} here.`), pager('queue', params, found)],
+    state === 'recurring' ? [recurTable(recurring.recurring), listPager('queue', params, recurring, 'recurring jobs')] : [jobTable(`${state} jobs`, found.jobs, `No job is ${state} here.`), pager('queue', params, found)],
     h('h2', null, 'Lately'), spanTabs('queue', params, range), trendCharts(trend, range),
     h('h2', null, 'Waits and runs of a day'),
     h('nav', { class: 'tabs', 'aria-label': 'Day' }, days.map(([back, label]) =>

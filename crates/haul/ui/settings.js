@@ -4,7 +4,7 @@ import { clock, count, name, plain, span, time } from './format.js';
 import { ask, del, get, may, me, part, put } from './api.js';
 import { act, confirm, dialog } from './actions.js';
 import { href, visit } from './app.js';
-import { jobLink } from './jobs.js';
+import { jobLink, listPager } from './jobs.js';
 
 async function setThrottle(one) {
   const answer = await dialog(one ? `The throttle ${plain(one.id)}` : 'A new throttle', 'So many jobs under it run at once.', [
@@ -23,20 +23,22 @@ async function removeThrottle(one) {
   }
 }
 
+const more = (number) => number > 0 ? `and ${count(number)} more` : null;
+
 export const throttles = {
   title: (params) => params.id ? `Throttle ${params.id}` : 'Throttles',
   load: async (params, signal) => params.id
-    ? get(`/throttles/${part(params.id)}`, null, { signal }).catch((error) => { if (error.code === 'NOTHROTTLE') return { id: params.id, maximum: 0, ttl: -2, locks: [], pending: [] }; throw error; })
-    : (await get('/throttles', null, { signal })).throttles,
+    ? get(`/throttles/${part(params.id)}`, null, { signal }).catch((error) => { if (error.code === 'NOTHROTTLE') return { id: params.id, maximum: 0, ttl: -2, locks: [], locks_total: 0, pending: [], pending_total: 0 }; throw error; })
+    : get('/throttles', { cursor: params.cursor, limit: 100 }, { signal }),
   render: (found, params) => params.id ? [
     facts([['Jobs at once', found.maximum || 'any number'], ['Ends', found.ttl < 0 ? 'never' : `in ${span(found.ttl)}`]]),
     may('operate') ? h('div', { class: 'bar' }, button('Change…', () => setThrottle(found)), found.ttl > -2 ? button('Delete…', () => removeThrottle(found), 'danger') : null) : null,
-    h('h2', null, `Running under it: ${count(found.locks.length)}`), h('p', null, found.locks.map((jid) => [jobLink(jid), ' '])),
-    h('h2', null, `Held back: ${count(found.pending.length)}`), h('p', null, found.pending.map((jid) => [jobLink(jid), ' '])),
+    h('h2', null, `Running under it: ${count(found.locks_total)}`), h('p', null, found.locks.map((jid) => [jobLink(jid), ' ']), more(found.locks_total - found.locks.length)),
+    h('h2', null, `Held back: ${count(found.pending_total)}`), h('p', null, found.pending.map((jid) => [jobLink(jid), ' ']), more(found.pending_total - found.pending.length)),
   ] : [
     may('operate') ? h('div', { class: 'bar' }, button('New throttle…', () => setThrottle(null))) : null,
     table('Throttles', [{ label: 'throttle' }, { label: 'jobs at once', n: true }, { label: 'ends' }],
-      found.map((one) => ({ key: one.id, cells: [h('a', { href: href('throttles', { id: one.id }) }, name(one.id)), one.maximum || 'any', one.ttl < 0 ? 'never' : `in ${span(one.ttl)}`] })), 'There are no throttles.')],
+      found.throttles.map((one) => ({ key: one.id, cells: [h('a', { href: href('throttles', { id: one.id }) }, name(one.id)), one.maximum || 'any', one.ttl < 0 ? 'never' : `in ${span(one.ttl)}`] })), 'There are no throttles.'), listPager('throttles', params, found, 'throttles')],
 };
 
 async function setOption(option, value) {
@@ -47,15 +49,15 @@ async function setOption(option, value) {
 
 export const config = {
   title: () => 'Config',
-  load: (params, signal) => get('/config', null, { signal }),
-  render: (all) => [
+  load: (params, signal) => get('/config', { cursor: params.cursor, limit: 100 }, { signal }),
+  render: (found, params) => [
     may('admin') ? h('div', { class: 'bar' }, button('Set an option…', () => setOption(null, ''))) : null,
-    table('Options', [{ label: 'option' }, { label: 'value' }, { label: '' }], Object.entries(all).sort().map(([option, value]) => ({
+    table('Options', [{ label: 'option' }, { label: 'value' }, { label: '' }], Object.entries(found.options).sort().map(([option, value]) => ({
       key: option,
       cells: [name(option), name(value), may('admin') ? h('div', { class: 'bar' },
         button('Change…', () => setOption(option, value), undefined, { 'aria-label': `Change ${plain(option)}` }),
         button('Default', () => act('The option has its default.', () => del(`/config/${part(option)}`)), undefined, { 'aria-label': `Default of ${plain(option)}` })) : ''],
-    })))],
+    }))), listPager('config', params, found, 'options that are set')],
 };
 
 export const audit = {
@@ -69,6 +71,43 @@ export const audit = {
     })), 'Nothing has been written down yet.'),
 };
 
+// Samples of the metrics: {name, labels, value}, and what each figure is.
+function read(metrics) {
+  const helps = new Map();
+  const samples = [];
+  for (const line of metrics.split('\n')) {
+    const help = /^# HELP (\S+) (.*)$/.exec(line);
+    if (help) helps.set(help[1], help[2]);
+    const sample = /^(haul_\w+|process_\w+)(\{[^}]*\})? (\S+)/.exec(line);
+    if (sample && !/_bucket$|^haul_queue_/.test(sample[1])) samples.push({ name: sample[1], labels: sample[2] ?? '', value: sample[3] });
+  }
+  return { helps, samples };
+}
+
+const bytes = (value) => {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let at = 0;
+  let size = value;
+  while (size >= 1024 && at < units.length - 1) { size /= 1024; at += 1; }
+  return `${at ? size.toFixed(1) : size} ${units[at]}`;
+};
+
+function parts({ samples }) {
+  const value = (name) => { const found = samples.find((one) => one.name === name); return found ? Number(found.value) : null; };
+  const told = (name, words) => { const found = value(name); return found === null ? null : words(found); };
+  const mean = (name, words) => value(`${name}_count`) ? words(value(`${name}_sum`) / value(`${name}_count`)) : null;
+  const part = (title, pairs) => [h('h2', null, title), facts(pairs)];
+  return h('div', { class: 'parts' },
+    h('div', null, part('Rounds', [['Rounds', told('haul_commit_seconds_count', count)], ['Commands in one, mean', mean('haul_round_commands', (one) => one.toFixed(1))],
+      ['Durable after, mean', mean('haul_commit_seconds', span)], ['Failed', told('haul_store_faults_total', count)]])),
+    h('div', null, part('Store', [['On disk', told('haul_store_bytes', bytes)], ['Of that the round log', told('haul_log_bytes', bytes)], ['Records written', told('haul_records_written_total', count)],
+      ['Written', told('haul_bytes_written_total', bytes)], ['Syncs', told('haul_fsyncs_total', count)], ['Full', told('haul_read_only', (one) => one ? 'yes: writes are refused' : 'no')]])),
+    h('div', null, part('Journal', [['Not in the store yet', told('haul_journal_backlog_bytes', bytes)], ['Syncs', told('haul_journal_syncs_total', count)],
+      ['Handlers', told('haul_handlers_running', (one) => one ? 'are run' : 'are stopped')]])),
+    h('div', null, part('This node', [['Memory', told('process_resident_memory_bytes', bytes)], ['Processor time', told('process_cpu_seconds_total', span)], ['Connections', told('haul_connections', count)],
+      ['Pops that wait', told('haul_blocked_pops', count)], ['Event streams', told('haul_event_streams', count)], ['Ready', told('haul_ready', (one) => one ? 'yes' : 'no')]])));
+}
+
 export const system = {
   title: () => 'System',
   load: async (params, signal) => {
@@ -77,20 +116,14 @@ export const system = {
     return { info, metrics };
   },
   render: ({ info, metrics }) => {
-    const helps = new Map();
-    const rows = [];
-    for (const line of metrics.split('\n')) {
-      const help = /^# HELP (\S+) (.*)$/.exec(line);
-      if (help) helps.set(help[1], help[2]);
-      const sample = /^(haul_\w+|process_\w+)(\{[^}]*\})? (\S+)/.exec(line);
-      if (sample && !/_bucket$|^haul_queue_/.test(sample[1]) && rows.length < 300) rows.push(sample);
-    }
+    const figures = read(metrics);
+    const rows = figures.samples.slice(0, 300);
     return [
       facts([['Version', info.version], ['Up for', span(info.uptime)], ['Durability', info.durability], ['Tenant', name(info.tenant)],
         ['Jobs', count(info.jobs)], ['Queues', count(info.queues)], ['Workers', count(info.workers)],
         ['Interface', h('a', { href: '/openapi.json' }, '/openapi.json')]]),
-      rows.length ? table('Figures of the server', [{ label: 'figure' }, { label: '' }, { label: 'value', n: true }, { label: 'what it is' }],
-        rows.map((row, index) => ({ key: `${row[1]}${row[2] ?? ''}${index}`, cells: [row[1], h('span', { class: 'mono' }, plain(row[2] ?? '')), row[3], helps.get(row[1].replace(/_(sum|count)$/, '')) ?? helps.get(row[1]) ?? ''] }))) : null,
+      rows.length ? [parts(figures), h('h2', null, 'All figures'), table('All figures of the server', [{ label: 'figure' }, { label: 'of' }, { label: 'value', n: true }, { label: 'what it is' }],
+        rows.map((row) => ({ key: `${row.name}${row.labels}`, cells: [row.name, h('span', { class: 'mono' }, plain(row.labels)), row.value, figures.helps.get(row.name.replace(/_(sum|count)$/, '')) ?? figures.helps.get(row.name) ?? ''] })))] : null,
     ];
   },
 };

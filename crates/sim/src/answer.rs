@@ -164,8 +164,11 @@ fn seen_reply(reply: Reply, fetch: Fetch<'_>) -> Answer {
         Reply::Throttle(throttle) => Answer::Throttle(throttle),
         Reply::Key(view) => seen_key(view, fetch),
         Reply::Keyspace(answer) => Answer::Keyspace(answer),
-        // A search has tests of its own against a look at every job.
-        Reply::Versions(_) | Reply::Overview(_) | Reply::Found { .. } => Answer::Unchecked,
+        // A search has tests of its own against a look at every job, pages of lists too.
+        Reply::Versions(_) | Reply::Overview(_) | Reply::Found { .. } | Reply::Listed { .. } => {
+            Answer::Unchecked
+        }
+        Reply::Recurs(_) | Reply::Throttles(_) => Answer::Unchecked,
         Reply::Totals(totals) => Answer::Totals(totals.jobs),
     }
 }

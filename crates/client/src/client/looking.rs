@@ -8,6 +8,9 @@ use crate::resp::Frame;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// Rows of a list asked for at once.
+const PAGE_ROWS: u64 = 1000;
+
 /// Which part of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
@@ -60,6 +63,27 @@ impl Client {
         self.request(command.finish(Repeat::Safe)).await
     }
 
+    /// A whole list, asked for page by page: the server answers only so many rows at once.
+    async fn pages<T: serde::de::DeserializeOwned>(
+        &self,
+        command: &'static str,
+        mut all: T,
+        add: impl Fn(&mut T, &mut T),
+        rows: impl Fn(&T) -> usize,
+    ) -> Result<T, Error> {
+        let mut offset = 0;
+        loop {
+            let range = Range { offset, count: PAGE_ROWS };
+            let mut page: T = reply::json(self.look(ranged(CommandBuilder::new(command), range)).await?)?;
+            let found = rows(&page) as u64;
+            add(&mut all, &mut page);
+            if found < PAGE_ROWS {
+                return Ok(all);
+            }
+            offset += found;
+        }
+    }
+
     /// A job, if there is one of that id.
     ///
     /// # Errors
@@ -103,7 +127,7 @@ impl Client {
     /// # Errors
     /// There is no answer.
     pub async fn queues(&self) -> Result<Vec<QueueCounts>, Error> {
-        reply::json(self.look(CommandBuilder::new("HAUL.QUEUES")).await?)
+        self.pages("HAUL.QUEUES", Vec::new(), Vec::append, Vec::len).await
     }
 
     /// One queue and how many jobs it has.
@@ -154,7 +178,7 @@ impl Client {
     /// # Errors
     /// There is no answer.
     pub async fn failed_groups(&self) -> Result<BTreeMap<String, u64>, Error> {
-        reply::json(self.look(CommandBuilder::new("HAUL.FAILED")).await?)
+        self.pages("HAUL.FAILED", BTreeMap::new(), BTreeMap::append, BTreeMap::len).await
     }
 
     /// The jobs that failed with a group.
@@ -170,7 +194,8 @@ impl Client {
     /// # Errors
     /// There is no answer.
     pub async fn workers(&self) -> Result<Value, Error> {
-        reply::json(self.look(CommandBuilder::new("HAUL.WORKERS")).await?)
+        let all: Vec<Value> = self.pages("HAUL.WORKERS", Vec::new(), Vec::append, Vec::len).await?;
+        Ok(Value::Array(all))
     }
 
     /// One worker and its jobs.
@@ -186,7 +211,12 @@ impl Client {
     /// # Errors
     /// There is no answer.
     pub async fn tracked(&self) -> Result<Tracked, Error> {
-        reply::json(self.look(CommandBuilder::new("HAUL.TRACKED")).await?)
+        let none = Tracked { jobs: Vec::new(), expired: Vec::new() };
+        let add = |all: &mut Tracked, page: &mut Tracked| {
+            all.jobs.append(&mut page.jobs);
+            all.expired.append(&mut page.expired);
+        };
+        self.pages("HAUL.TRACKED", none, add, |page| page.jobs.len() + page.expired.len()).await
     }
 
     /// The jobs with a tag.

@@ -248,7 +248,9 @@ impl Move {
 #[derive(Debug, Clone)]
 pub struct Recur {
     put: Put,
-    interval: Duration,
+    interval: Option<Duration>,
+    cron: Option<String>,
+    timezone: Option<String>,
     offset: Option<Duration>,
     backlog: Option<u32>,
 }
@@ -257,7 +259,24 @@ impl Recur {
     /// A job like this one, once every interval. Its delay, dependencies and `nx` mean nothing here.
     #[must_use]
     pub fn new(job: Put, interval: Duration) -> Self {
-        Self { put: job, interval, offset: None, backlog: None }
+        Self { interval: Some(interval), ..Self::blank(job) }
+    }
+
+    /// A job like this one whenever a cron pattern says so, in UTC: minute, hour, day of month, month, day of week.
+    #[must_use]
+    pub fn cron(job: Put, pattern: impl Into<String>) -> Self {
+        Self { cron: Some(pattern.into()), ..Self::blank(job) }
+    }
+
+    fn blank(job: Put) -> Self {
+        Self { put: job, interval: None, cron: None, timezone: None, offset: None, backlog: None }
+    }
+
+    /// The time zone of the cron pattern, such as Europe/Berlin.
+    #[must_use]
+    pub fn timezone(mut self, zone: impl Into<String>) -> Self {
+        self.timezone = Some(zone.into());
+        self
     }
 
     /// The first one this long from now.
@@ -281,7 +300,9 @@ impl Recur {
             .arg(&put.queue)
             .arg(&put.klass)
             .arg(data.text())
-            .duration("INTERVAL", Some(self.interval))
+            .duration("INTERVAL", self.interval)
+            .option("CRON", self.cron.as_ref())
+            .option("TIMEZONE", self.timezone.as_ref())
             .option("JID", put.jid.as_ref())
             .duration("OFFSET", self.offset)
             .number("PRIORITY", put.priority)
@@ -338,6 +359,25 @@ impl Client {
     pub async fn unrecur(&self, jid: &str) -> Result<bool, Error> {
         let command = CommandBuilder::new("HAUL.UNRECUR").arg(jid).finish(Repeat::Unsafe);
         Ok(reply::int(self.request(command).await?)? > 0)
+    }
+
+    /// Makes one of a recurring job's jobs now; its id comes back.
+    ///
+    /// # Errors
+    /// Refused with `NORECUR`, or there is no answer.
+    pub async fn run_recur(&self, jid: &str) -> Result<String, Error> {
+        let command = CommandBuilder::new("HAUL.RUNRECUR").arg(jid).finish(Repeat::Unsafe);
+        reply::text(self.request(command).await?)
+    }
+
+    /// Has a recurring job make no more jobs, or go on with the next moment to come.
+    ///
+    /// # Errors
+    /// Refused with `NORECUR`, or there is no answer.
+    pub async fn pause_recur(&self, jid: &str, paused: bool) -> Result<(), Error> {
+        let word = if paused { "HAUL.PAUSERECUR" } else { "HAUL.UNPAUSERECUR" };
+        self.request(CommandBuilder::new(word).arg(jid).finish(Repeat::Safe)).await?;
+        Ok(())
     }
 
     /// A recurring job, if there is one of that id.
@@ -409,6 +449,11 @@ mod tests {
         assert_eq!(
             words(&recur.command().unwrap()),
             "HAUL.RECUR q k 1 INTERVAL 60 JID j OFFSET 5 BACKLOG 9 THROTTLE h"
+        );
+        let cron = Recur::cron(Put::new("q", "k", &1).jid("j"), "@daily").timezone("Europe/Berlin");
+        assert_eq!(
+            words(&cron.command().unwrap()),
+            "HAUL.RECUR q k 1 CRON @daily TIMEZONE Europe/Berlin JID j"
         );
     }
 

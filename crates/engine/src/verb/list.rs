@@ -76,7 +76,7 @@ impl Tenant {
     }
 
     /// Workers not seen for long are forgotten, their lists of jobs too; locks and jobs stay.
-    fn forget_old_workers(&mut self, cx: &Cx<'_>) {
+    pub(super) fn forget_old_workers(&mut self, cx: &Cx<'_>) {
         if cx.round.frozen {
             return;
         }
@@ -100,21 +100,24 @@ impl Tenant {
 
     pub(super) fn workers(&mut self, cx: &mut Cx<'_>) -> Reply {
         self.forget_old_workers(cx);
-        let listed = self.indexes.workers.iter().filter_map(|(name, worker)| {
-            Some(WorkerCounts {
-                name: name.clone(),
-                jobs: count_between(&worker.jobs, cx.now, cx.now + WORKER_JOBS_HORIZON)
-                    + count_between(&worker.jobs, LOCK_ENDLESS, f64::INFINITY),
-                stalled: count_between(&worker.jobs, 0.0, cx.now),
-                seen_at: worker.seen_at?,
-                facts: worker.facts.clone(),
-                life: Life::of(worker.seen_at?, worker.drain, cx.now),
-            })
-        });
+        let listed = self.indexes.workers.keys().filter_map(|name| self.worker_counts(cx, name));
         let mut listed: Vec<WorkerCounts> = listed.collect();
         listed
             .sort_unstable_by(|a, b| (Score::new(b.seen_at), &b.name).cmp(&(Score::new(a.seen_at), &a.name)));
         Reply::Workers(listed)
+    }
+
+    pub(super) fn worker_counts(&self, cx: &Cx<'_>, name: &Name) -> Option<WorkerCounts> {
+        let worker = self.indexes.workers.get(name)?;
+        Some(WorkerCounts {
+            name: name.clone(),
+            jobs: count_between(&worker.jobs, cx.now, cx.now + WORKER_JOBS_HORIZON)
+                + count_between(&worker.jobs, LOCK_ENDLESS, f64::INFINITY),
+            stalled: count_between(&worker.jobs, 0.0, cx.now),
+            seen_at: worker.seen_at?,
+            facts: worker.facts.clone(),
+            life: Life::of(worker.seen_at?, worker.drain, cx.now),
+        })
     }
 
     pub(super) fn worker_jobs(&mut self, cx: &mut Cx<'_>, worker: &Name) -> Reply {
@@ -199,10 +202,9 @@ impl Tenant {
         }
     }
 
-    pub(super) fn totals(&self, cx: &Cx<'_>) -> Reply {
+    pub(super) fn totals(&self) -> Reply {
         Reply::Totals(Totals {
             jobs: self.jobs.len(),
-            keys: self.key_count(cx),
             queues: self.indexes.queues.len(),
             workers: self.indexes.workers.len(),
         })

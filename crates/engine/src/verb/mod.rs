@@ -8,6 +8,7 @@ mod fail;
 mod heartbeat;
 mod list;
 mod overview;
+mod page;
 mod pop;
 mod put;
 mod recur;
@@ -74,12 +75,13 @@ impl Tenant {
             Command::Track { jid } => self.track(cx, &jid),
             Command::Untrack { jid } => Ok(self.untrack(cx, &jid)),
             Command::Tracked => Ok(self.tracked()),
-            Command::Recur(recur) => Ok(self.recur(cx, *recur)),
+            Command::Recur(recur) => self.recur(cx, *recur),
             Command::Unrecur { jid } => Ok(self.unrecur(cx, &jid)),
             Command::RecurGet { jid } => {
                 Ok(Reply::Recur(self.indexes.recurs.get(&jid).cloned().map(Box::new)))
             }
             Command::RecurUpdate { jid, changes } => self.recur_update(cx, &jid, changes),
+            Command::RecurRun { jid } => self.recur_run(cx, &jid),
             Command::RecurTag { jid, tags } => self.recur_tag(&jid, tags),
             Command::RecurUntag { jid, tags } => self.recur_untag(&jid, &tags),
             Command::ConfigGet { option } => {
@@ -91,7 +93,6 @@ impl Tenant {
             Command::ThrottleSet { id, maximum, ttl } => Ok(self.throttle_set(cx, id, maximum, ttl)),
             Command::ThrottleGet { id } => Ok(self.throttle_get(cx, id)),
             Command::ThrottleDelete { id } => Ok(self.throttle_delete(cx, &id)),
-            Command::Throttles => Ok(self.throttles(cx)),
             Command::ThrottleLocks { id } => Ok(self.throttle_locks(&id)),
             Command::ThrottlePending { id } => Ok(self.throttle_pending(&id)),
             Command::ThrottleRelease { id, jids } => Ok(self.throttle_release(cx, &id, &jids)),
@@ -111,6 +112,7 @@ impl Tenant {
             Command::QueueNames => Reply::Names(self.queue_names()),
             Command::Length { queue } => self.length(&queue),
             Command::Stats { queue, date } => self.stats(&queue, date),
+            Command::List(list) => self.page(cx, &list),
             Command::Workers => self.workers(cx),
             Command::WorkerJobs { worker } => self.worker_jobs(cx, &worker),
             Command::Register { worker, facts, is_new, draining } => {
@@ -123,7 +125,8 @@ impl Tenant {
             Command::FailureGroups => self.failure_groups(),
             Command::Failed { group, range } => self.failed(&group, range),
             Command::Search(search) => self.search(cx, &search),
-            Command::Totals => self.totals(cx),
+            Command::Totals => self.totals(),
+            Command::KeyCount => Reply::Int(self.key_count(cx) as i64),
             Command::Overview { queues_max } => self.overview(cx, queues_max),
             _ => Reply::Done,
         }

@@ -252,15 +252,15 @@ impl Tenant {
         for (_, jid) in due {
             let Some(recur) = self.indexes.recurs.get(&jid) else { continue };
             let mut recur = recur.clone();
-            let before = recur.next;
-            recur.next = skip_missed(&recur, cx.now);
+            let before = recur.due();
+            recur.skip_missed(cx.now);
             let mut spawned = false;
             while recur.next <= cx.now && moved < count && cx.round.bodies_bytes() < SPAWN_BYTES_MAX {
                 recur.count += 1;
                 moved += 1;
                 spawned = true;
                 self.spawn(cx, &recur);
-                recur.next += recur.interval;
+                recur.advance();
             }
             if spawned {
                 self.reschedule(&mut recur, before);
@@ -274,11 +274,11 @@ impl Tenant {
     fn reschedule(&mut self, recur: &mut Recur, before: f64) {
         let index = &mut self.indexes.queue(&recur.queue).recurring;
         index.remove(&(Score::new(before), recur.jid.clone()));
-        index.insert((Score::new(recur.next), recur.jid.clone()));
+        index.insert((Score::new(recur.due()), recur.jid.clone()));
     }
 
-    /// One child, nominally at `recur.next`.
-    fn spawn(&mut self, cx: &mut Cx<'_>, recur: &Recur) {
+    /// One child, nominally at `recur.next`; answers its jid.
+    pub(super) fn spawn(&mut self, cx: &mut Cx<'_>, recur: &Recur) -> Name {
         let jid = Name::new(&[recur.jid.bytes(), b"-", recur.count.to_string().as_bytes()].concat());
         // A job of this very name is replaced; whoever waits for it waits for the child.
         let old = self.jobs.get_mut(&jid).and_then(|job| job.more.as_deref_mut());
@@ -307,6 +307,7 @@ impl Tenant {
         cx.tell(sight, Kind::Spawned, State::Waiting, Some(recur.jid.clone()));
         self.jobs.insert(job);
         self.admit_all(cx, &waiters);
+        jid
     }
 }
 
@@ -318,16 +319,6 @@ pub const KLASS_WALK_MAX: usize = 1000;
 const SPAWN_COUNT_MAX: usize = 10_000;
 /// No more children are made in a round that has this many bytes to store.
 const SPAWN_BYTES_MAX: usize = 64 << 20;
-
-/// The next nominal time, less what the backlog does not make up for.
-fn skip_missed(recur: &Recur, now: f64) -> f64 {
-    let next = recur.next.floor();
-    let missed = (now - next) / recur.interval;
-    if recur.backlog != 0.0 && missed > recur.backlog {
-        return next + (missed - recur.backlog).ceil() * recur.interval;
-    }
-    next
-}
 
 /// What a job that has no retries left says of itself.
 pub(super) fn exhausted_message(queue: &Name) -> Bytes {

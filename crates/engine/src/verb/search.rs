@@ -127,8 +127,8 @@ impl Walk<'_> {
         if !self.wants(Place::Failed) {
             return true;
         }
-        let names: Vec<Name> = self.tenant.indexes.groups.keys().cloned().collect();
-        names.iter().all(|name| self.is_behind(Place::Failed, name) || self.group(name))
+        let tenant = self.tenant;
+        tenant.indexes.groups.keys().all(|name| self.is_behind(Place::Failed, name) || self.group(name))
     }
 
     fn group(&mut self, name: &Name) -> bool {

@@ -21,6 +21,10 @@ impl Tenant {
     }
 
     pub(super) fn throttle_get(&self, cx: &Cx<'_>, id: Name) -> Reply {
+        Reply::Throttle(self.throttle_view(cx, id))
+    }
+
+    pub(super) fn throttle_view(&self, cx: &Cx<'_>, id: Name) -> ThrottleView {
         let record = self.indexes.throttles.get(&id).filter(|record| record.is_defined(cx.clock));
         let (maximum, ttl) = match record {
             None => (0.0, -2.0),
@@ -28,15 +32,7 @@ impl Tenant {
                 (record.maximum.unwrap_or(0.0), record.ends_at.map_or(-1.0, |end| (end - cx.clock).round()))
             }
         };
-        Reply::Throttle(ThrottleView { id, maximum, ttl })
-    }
-
-    /// The ids of those that are defined.
-    pub(super) fn throttles(&self, cx: &Cx<'_>) -> Reply {
-        let defined = self.indexes.throttles.iter().filter(|(_, record)| record.is_defined(cx.clock));
-        let mut ids: Vec<Name> = defined.map(|(id, _)| id.clone()).collect();
-        ids.sort_unstable();
-        Reply::Names(ids)
+        ThrottleView { id, maximum, ttl }
     }
 
     pub(super) fn throttle_delete(&mut self, cx: &mut Cx<'_>, id: &Name) -> Reply {
@@ -53,18 +49,18 @@ impl Tenant {
     }
 
     pub(super) fn throttle_locks(&self, id: &Name) -> Reply {
-        Reply::Names(self.lock_holders(id))
+        let mut holders: Vec<Name> = self.lock_holders(id).cloned().collect();
+        holders.sort_unstable();
+        Reply::Names(holders)
     }
 
-    /// Who holds a lock, in order.
-    pub(crate) fn lock_holders(&self, id: &Name) -> Vec<Name> {
+    /// Who holds a lock, in any order.
+    pub(crate) fn lock_holders(&self, id: &Name) -> impl Iterator<Item = &Name> {
         let named = self.indexes.throttles.get(id).into_iter().flat_map(|record| &record.locks);
         let queue = throttle::queue_of(id).and_then(|queue| self.indexes.queues.get(queue));
         let own = queue.into_iter().flat_map(|queue| &queue.locks).map(|(_, jid)| jid);
         let own = own.filter(|jid| self.jobs.get(*jid).is_some_and(|job| !job.flags.has(Flag::Unthrottled)));
-        let mut holders: Vec<Name> = named.chain(own).cloned().collect();
-        holders.sort_unstable();
-        holders
+        named.chain(own)
     }
 
     pub(super) fn throttle_pending(&self, id: &Name) -> Reply {

@@ -29,8 +29,12 @@ impl Tenant {
         let mut order: Vec<(crate::Score, &Name)> =
             self.indexes.tracked.iter().map(|(jid, at)| (crate::Score::new(*at), jid)).collect();
         order.sort_unstable();
+        self.tracked_of(order.into_iter().map(|(_, jid)| jid))
+    }
+
+    pub(super) fn tracked_of<'a>(&self, jids: impl Iterator<Item = &'a Name>) -> Reply {
         let (mut jobs, mut expired) = (Vec::new(), Vec::new());
-        for (_, jid) in order {
+        for jid in jids {
             match self.jobs.get(jid) {
                 Some(job) => jobs.push(self.indexes.view(job)),
                 None => expired.push(jid.clone()),

@@ -66,8 +66,9 @@ pub(crate) fn needs(command: &Command) -> Role {
         | Command::Key(_)
         | Command::Versions { .. }
         | Command::Search(_)
-        | Command::Throttles
+        | Command::List(_)
         | Command::Totals
+        | Command::KeyCount
         | Command::Overview { .. }
         // Asked only for callers that may choose their tenant.
         | Command::Tenants => Role::View,
@@ -91,6 +92,7 @@ pub(crate) fn needs(command: &Command) -> Role {
         | Command::Log { .. }
         | Command::Recur(_)
         | Command::RecurUpdate { .. }
+        | Command::RecurRun { .. }
         | Command::RecurTag { .. }
         | Command::RecurUntag { .. } => Role::Work,
         Command::Keyspace(command) => needs_of_key(command),

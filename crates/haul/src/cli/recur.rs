@@ -14,12 +14,15 @@ use super::value;
 /// Recurring jobs listed of one queue, at most.
 const LIST_COUNT_MAX: u64 = 10_000;
 
-/// Put jobs again and again, at an interval
+/// Put jobs again and again, at an interval or as cron says
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   haul recur add reports daily '{\"for\":\"boss\"}' --every 1d --jid daily-report
+  haul recur add reports daily --cron '30 9 * * mon-fri' --timezone Europe/Berlin
   haul recur list
   haul recur show daily-report
+  haul recur run daily-report
+  haul recur pause daily-report
   haul recur remove daily-report")]
 pub(super) struct Recur {
     #[command(subcommand)]
@@ -28,9 +31,12 @@ pub(super) struct Recur {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    Add(Add),
+    Add(Box<Add>),
     List(List),
     Show(Show),
+    Run(Run),
+    Pause(Pause),
+    Resume(Resume),
     Remove(Remove),
 }
 
@@ -40,6 +46,9 @@ impl Recur {
             Verb::Add(add) => add.run(session).await,
             Verb::List(list) => list.run(session).await,
             Verb::Show(show) => show.run(session).await,
+            Verb::Run(run) => run.run(session).await,
+            Verb::Pause(pause) => pause.run(session).await,
+            Verb::Resume(resume) => resume.run(session).await,
             Verb::Remove(remove) => remove.run(session).await,
         }
     }
@@ -49,7 +58,11 @@ impl Recur {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   haul recur add reports daily --every 1d --jid daily-report
-  haul recur add mail poll '{\"box\":1}' --every 30s --offset 10s --backlog 3")]
+  haul recur add mail poll '{\"box\":1}' --every 30s --offset 10s --backlog 3
+  haul recur add reports daily --cron '30 9 * * mon-fri' --timezone Europe/Berlin --jid weekday-report
+
+A cron pattern is: minute, hour, day of month, month, day of week; with seconds in front if there are six parts; or a
+word: @hourly, @daily, @weekly, @monthly, @yearly.")]
 struct Add {
     /// The queue the jobs are put into
     queue: String,
@@ -59,8 +72,14 @@ struct Add {
     #[arg(default_value = "null", allow_negative_numbers = true)]
     data: String,
     /// One job every so often: 90s, 5m, 2h, 1d
-    #[arg(long, value_name = "DURATION", value_parser = value::interval)]
-    every: Duration,
+    #[arg(long, value_name = "DURATION", value_parser = value::interval, required_unless_present = "cron")]
+    every: Option<Duration>,
+    /// One job whenever this pattern says so: '30 9 * * mon-fri'
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["every", "offset"])]
+    cron: Option<String>,
+    /// The time zone of the pattern [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "cron")]
+    timezone: Option<String>,
     /// Its id; the jobs it makes are called ID-1, ID-2, ...
     #[arg(long)]
     jid: Option<String>,
@@ -73,7 +92,7 @@ struct Add {
     /// How often each may be tried again [default: 5]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
-    /// How many missed ones are made up for [default: 0, all of them]
+    /// How many missed ones are made up for; 0: all of them [default: 0; with --cron 1]
     #[arg(long, value_name = "N")]
     backlog: Option<u32>,
     /// A tag; may be repeated
@@ -92,7 +111,11 @@ impl Add {
         put = self.retries.into_iter().fold(put, Put::retries);
         put = self.tags.into_iter().fold(put, Put::tag);
         put = self.throttles.into_iter().fold(put, Put::throttle);
-        let mut recur = RecurCall::new(put, self.every);
+        let mut recur = match (self.cron, self.every) {
+            (Some(pattern), _) => RecurCall::cron(put, pattern),
+            (None, every) => RecurCall::new(put, every.unwrap_or_default()),
+        };
+        recur = self.timezone.into_iter().fold(recur, RecurCall::timezone);
         recur = self.offset.into_iter().fold(recur, RecurCall::offset);
         recur = self.backlog.into_iter().fold(recur, RecurCall::backlog);
         let jid = session.client.recur(&recur).await?;
@@ -133,8 +156,8 @@ impl List {
                 text(recur, "jid"),
                 text(recur, "klass"),
                 text(recur, "queue"),
-                span(number(recur, "interval")),
-                session.ago(number(recur, "next")),
+                how_often(recur),
+                next(session, recur),
                 text(recur, "count"),
             ]);
         }
@@ -158,8 +181,9 @@ impl Show {
         let pairs = [
             ("klass", text(&recur, "klass")),
             ("queue", text(&recur, "queue")),
-            ("every", span(number(&recur, "interval"))),
-            ("next", session.ago(number(&recur, "next"))),
+            ("runs", how_often(&recur)),
+            ("next", next(session, &recur)),
+            ("then", later(session, &recur)),
             ("made", text(&recur, "count")),
             ("backlog", text(&recur, "backlog")),
             ("priority", text(&recur, "priority")),
@@ -169,6 +193,58 @@ impl Show {
             ("data", text(&recur, "data")),
         ];
         session.out.say(&recur, &format!("{}\n{}", self.jid, fields(&pairs)))
+    }
+}
+
+/// Make one of a recurring job's jobs now; prints its id
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  haul recur run daily-report
+
+When the next one comes by itself stays as it is.")]
+struct Run {
+    /// The recurring job
+    jid: String,
+}
+
+impl Run {
+    async fn run(self, session: &Session) -> Done {
+        let jid = session.client.run_recur(&self.jid).await?;
+        session.out.say(&json!({"jid": jid}), &jid)
+    }
+}
+
+/// Have a recurring job make no jobs until it is resumed
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  haul recur pause daily-report
+  haul recur resume daily-report")]
+struct Pause {
+    /// The recurring job
+    jid: String,
+}
+
+impl Pause {
+    async fn run(self, session: &Session) -> Done {
+        session.client.pause_recur(&self.jid, true).await?;
+        let words = format!("{} is paused; `haul recur resume {}` lets it go on", self.jid, self.jid);
+        session.out.say(&json!({"jid": self.jid, "paused": true}), &words)
+    }
+}
+
+/// Let a paused recurring job go on; what was missed is not made up for
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  haul recur resume daily-report")]
+struct Resume {
+    /// The recurring job
+    jid: String,
+}
+
+impl Resume {
+    async fn run(self, session: &Session) -> Done {
+        session.client.pause_recur(&self.jid, false).await?;
+        session.out.say(&json!({"jid": self.jid, "paused": false}), &format!("{} goes on", self.jid))
     }
 }
 
@@ -189,6 +265,27 @@ impl Remove {
         }
         session.out.say(&json!({"jid": self.jid, "removed": true}), &format!("{} recurs no more", self.jid))
     }
+}
+
+/// The interval, or the schedule in words.
+fn how_often(recur: &Value) -> String {
+    match recur.get("words").and_then(Value::as_str) {
+        Some(words) => words.to_owned(),
+        None => format!("every {}", span(number(recur, "interval"))),
+    }
+}
+
+fn next(session: &Session, recur: &Value) -> String {
+    if recur.get("paused") == Some(&Value::Bool(true)) {
+        return "paused".to_owned();
+    }
+    recur.get("next").and_then(Value::as_f64).map_or_else(|| "never".to_owned(), |at| session.ago(at))
+}
+
+/// When it comes after the next time.
+fn later(session: &Session, recur: &Value) -> String {
+    let upcoming = recur.get("upcoming").and_then(Value::as_array).into_iter().flatten().skip(1);
+    upcoming.filter_map(Value::as_f64).map(|at| session.ago(at)).collect::<Vec<_>>().join(", ")
 }
 
 fn number(recur: &Value, key: &str) -> f64 {

@@ -223,12 +223,9 @@ pub(crate) fn push_lua_string(out: &mut Vec<u8>, text: &[u8]) {
     push_string(out, text, true);
 }
 
-/// Writes a string as plain JSON; invalid UTF-8 is replaced.
+/// Writes a string as plain JSON; what is not UTF-8 as `plain` says.
 pub(crate) fn push_json_string(out: &mut Vec<u8>, text: &[u8]) {
-    match std::str::from_utf8(text) {
-        Ok(_) => push_string(out, text, false),
-        Err(_) => push_string(out, String::from_utf8_lossy(text).as_bytes(), false),
-    }
+    push_string(out, super::plain::to_text(text).as_bytes(), false);
 }
 
 fn push_string(out: &mut Vec<u8>, text: &[u8], lua: bool) {

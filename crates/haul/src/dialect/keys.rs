@@ -173,7 +173,7 @@ impl Reader<'_> {
                 KeyQuery::Keys,
                 Shape::Matching(Bytes::copy_from_slice(self.args.get(0).unwrap_or_default())),
             ),
-            "dbsize" => Ok((Command::Totals, Shape::Plain)),
+            "dbsize" => Ok((Command::KeyCount, Shape::Plain)),
             "lrange" => {
                 let (start, stop) = (self.integer(1)?, self.integer(2)?);
                 query(KeyQuery::List { key: key()?, start, stop }, Shape::Plain)
@@ -447,7 +447,7 @@ impl Shape {
             Err(refusal) => Frame::Error(format!("ERR {}", super::refusal::plain(&refusal))),
             Ok(Reply::Key(view)) => self.view(view, texts),
             Ok(Reply::Keyspace(answer)) => self.answer(answer),
-            Ok(Reply::Totals(totals)) => int(totals.keys),
+            Ok(Reply::Int(count)) => Frame::Int(count),
             Ok(_) => Frame::Simple("OK".into()),
         }
     }

@@ -17,6 +17,7 @@ pub(crate) mod native;
 pub(crate) mod native_shape;
 pub(crate) mod number;
 pub(crate) mod older;
+pub(crate) mod plain;
 pub(crate) mod qless;
 pub(crate) mod refusal;
 pub(crate) mod scripts;

@@ -4,13 +4,13 @@
 use std::borrow::Cow;
 
 use haul_engine::{
-    Command, Complete, Fail, Heartbeat, JobList, Jobs, Lock, Name, Next, Pop, Put, PutWhen, RankWindow,
-    RecurPut, Report, Retry, Rules, parse_number,
+    Command, Complete, Cron, Fail, Heartbeat, JobList, Jobs, List, Listing, Lock, Name, Next, Pop, Put,
+    PutWhen, RankWindow, RecurChange, RecurPut, Report, Retry, Rules, parse_number,
 };
 
 use super::args::{Args, Bad, kind, shown};
 use super::native_shape::Shape;
-use super::{Env, Plan, Render};
+use super::{Env, Plan, Render, plain};
 
 /// Jobs one pop gives at most.
 pub(crate) const POP_COUNT_MAX: usize = 10_000;
@@ -18,6 +18,10 @@ pub(crate) const POP_COUNT_MAX: usize = 10_000;
 pub(crate) const REPORT_OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// What a worker says of itself at most.
 pub(crate) const FACTS_BYTES_MAX: usize = 8 << 10;
+/// Rows of a list, unless said otherwise.
+const LIST_COUNT: usize = 1000;
+/// Rows of a list at most.
+const LIST_COUNT_MAX: usize = 10_000;
 /// Seconds a pop waits at most.
 pub(crate) const WAIT_SECONDS_MAX: f64 = 86_400.0;
 
@@ -98,6 +102,10 @@ fn to_whole(word: &str, text: &[u8]) -> Result<usize, Bad> {
     Ok(number as usize)
 }
 
+fn pause_recur(jid: Name, paused: bool) -> Command {
+    Command::RecurUpdate { jid, changes: vec![RecurChange::Paused(paused)] }
+}
+
 /// A W3C trace context.
 pub(crate) fn trace_context(text: &[u8]) -> Result<Name, Bad> {
     match crate::trace::Context::parse(text) {
@@ -160,7 +168,7 @@ impl<'a> Reader<'a> {
                     self.keywords(1, &["COUNT"], &[])?.whole("COUNT")?.unwrap_or(1).min(POP_COUNT_MAX);
                 Ok((Command::Peek { queue: self.name(0, "queue")?, offset: 0, count }, Shape::Jobs))
             }
-            b"QUEUES" if self.args.len() == 0 => Ok((Command::AllQueueCounts, Shape::Json)),
+            b"QUEUES" if self.is_list() => self.list(Listing::Queues),
             b"QUEUES" => self.of_queue(|queue| Command::QueueCounts { queue }, Shape::Json),
             b"JOBS" => self.jobs(),
             b"LENGTH" => self.of_queue(|queue| Command::Length { queue }, Shape::Int),
@@ -168,17 +176,17 @@ impl<'a> Reader<'a> {
                 let date = self.keywords(1, &["DATE"], &[])?.number("DATE")?.unwrap_or(self.env.clock);
                 Ok((Command::Stats { queue: self.name(0, "queue")?, date }, Shape::Json))
             }
-            b"FAILED" if self.args.len() == 0 => Ok((Command::FailureGroups, Shape::Json)),
+            b"FAILED" if self.is_list() => self.list(Listing::Groups),
             b"FAILED" => {
                 let (group, range) = (self.name(0, "group")?, self.window(1)?);
                 Ok((Command::Failed { group, range }, Shape::Json))
             }
-            b"WORKERS" if self.args.len() == 0 => Ok((Command::Workers, Shape::Json)),
+            b"WORKERS" if self.is_list() => self.list(Listing::Workers),
             b"WORKERS" => {
                 self.exactly(1)?;
                 Ok((Command::WorkerJobs { worker: self.name(0, "worker")? }, Shape::Json))
             }
-            b"TRACKED" => self.exactly(0).map(|()| (Command::Tracked, Shape::Json)),
+            b"TRACKED" => self.list(Listing::Tracked),
             b"TAGGED" => {
                 let (tag, range) = (self.name(0, "tag")?, self.window(1)?);
                 Ok((Command::Tagged { tag, range }, Shape::Json))
@@ -190,6 +198,9 @@ impl<'a> Reader<'a> {
                 Ok((Command::TopTags { offset, count: Some(count) }, Shape::Names))
             }
             b"GETRECUR" => self.of_job(|jid| Command::RecurGet { jid }, Shape::Json),
+            b"RUNRECUR" => self.of_job(|jid| Command::RecurRun { jid }, Shape::Name),
+            b"PAUSERECUR" => self.of_job(|jid| pause_recur(jid, true), Shape::One),
+            b"UNPAUSERECUR" => self.of_job(|jid| pause_recur(jid, false), Shape::One),
             b"UNRECUR" => self.of_job(|jid| Command::Unrecur { jid }, Shape::Flag),
             b"TRACK" => self.of_job(|jid| Command::Track { jid }, Shape::Flag),
             b"UNTRACK" => self.of_job(|jid| Command::Untrack { jid }, Shape::Flag),
@@ -248,6 +259,21 @@ impl<'a> Reader<'a> {
     fn of_queue(&self, command: impl Fn(Name) -> Command, shape: Shape) -> Read {
         self.exactly(1)?;
         Ok((command(self.name(0, "queue")?), shape))
+    }
+
+    /// Whether a list is asked for, not one of its rows: there is nothing, or only keywords with their values.
+    fn is_list(&self) -> bool {
+        self.args.len().is_multiple_of(2)
+    }
+
+    fn list(&self, what: Listing) -> Read {
+        let words = self.keywords(0, &["OFFSET", "COUNT"], &[])?;
+        let (skip, count) =
+            (words.whole("OFFSET")?.unwrap_or(0), words.whole("COUNT")?.unwrap_or(LIST_COUNT));
+        if count > LIST_COUNT_MAX {
+            return Err(format!("COUNT is larger than the limit list-count-max, {LIST_COUNT_MAX}"));
+        }
+        Ok((Command::List(Box::new(List { what, after: None, skip, count })), Shape::Json))
     }
 
     fn window(&self, from: usize) -> Result<RankWindow, Bad> {
@@ -351,13 +377,29 @@ impl<'a> Reader<'a> {
     }
 
     fn recur(&self) -> Read {
-        let known = ["JID", "INTERVAL", "OFFSET", "PRIORITY", "RETRIES", "BACKLOG", "TAG", "THROTTLE"];
+        let known = [
+            "JID", "INTERVAL", "OFFSET", "CRON", "TIMEZONE", "PRIORITY", "RETRIES", "BACKLOG", "TAG",
+            "THROTTLE",
+        ];
         let words = self.keywords(3, &known, &[])?;
-        let interval =
-            words.number("INTERVAL")?.ok_or("HAUL.RECUR needs INTERVAL and a number of seconds")?;
-        if interval <= 0.0 {
-            return Err("INTERVAL must be greater than 0".to_owned());
+        let text = |word: &str| words.last(word).map(|bytes| String::from_utf8_lossy(bytes));
+        let cron = text("CRON").map(|cron| Cron::parse(&cron, &text("TIMEZONE").unwrap_or_default()));
+        let cron = cron.transpose()?;
+        let interval = match (words.number("INTERVAL")?, &cron) {
+            (Some(interval), None) if interval > 0.0 => interval,
+            (Some(_), None) => return Err("INTERVAL must be greater than 0".to_owned()),
+            (None, None) => {
+                return Err(
+                    "HAUL.RECUR needs INTERVAL and a number of seconds, or CRON and a pattern".to_owned()
+                );
+            }
+            (None, Some(_)) if !words.has("OFFSET") => 0.0,
+            (_, Some(_)) => return Err("CRON goes without INTERVAL and OFFSET".to_owned()),
+        };
+        if words.has("TIMEZONE") && cron.is_none() {
+            return Err("TIMEZONE goes with CRON".to_owned());
         }
+        let backlog = if cron.is_some() { 1.0 } else { 0.0 };
         let names =
             |word: &str| words.all(word).map(|name| self.args.to_name(name)).collect::<Result<Vec<_>, _>>();
         let put = RecurPut {
@@ -371,7 +413,8 @@ impl<'a> Reader<'a> {
             offset: words.number("OFFSET")?.unwrap_or(0.0),
             priority: words.number("PRIORITY")?.unwrap_or(0.0),
             retries: words.number("RETRIES")?.unwrap_or(5.0),
-            backlog: words.number("BACKLOG")?.unwrap_or(0.0),
+            cron,
+            backlog: words.number("BACKLOG")?.unwrap_or(backlog),
             tags: names("TAG")?,
             throttles: names("THROTTLE")?,
         };
@@ -667,7 +710,7 @@ impl PutDocument<'_> {
     /// As the engine takes it, within the limits.
     pub(crate) fn to_put(&self, limits: super::DataLimits) -> Result<Put, Bad> {
         let args = Args { list: &[], limits };
-        let name = |text: &str| args.to_name(text.as_bytes());
+        let name = |text: &str| args.to_name(&plain::to_bytes(text));
         let names = |list: &[String]| list.iter().map(|text| name(text)).collect::<Result<Vec<_>, _>>();
         for (word, value) in [("priority", self.priority), ("delay", self.delay), ("retries", self.retries)] {
             if value.is_some_and(|value| !value.is_finite()) {

@@ -7,6 +7,7 @@ use haul_engine::{Entry, Failure, JobView, Name, QueueCounts, Recur, Refusal, Re
 use super::Texts;
 use super::json::{Object, push_json_string, push_list};
 use super::number::{push_g14, push_int};
+use super::plain;
 use super::refusal;
 use super::shape::{log_members, what_word};
 
@@ -45,6 +46,9 @@ const OPTIONS: &[(&str, &str)] = &[
     ("max-pop-retry", "1"),
     ("max-worker-age", "86400"),
 ];
+
+/// Moments of a recurring job's future that are told.
+const UPCOMING: usize = 5;
 
 fn bulk(text: Vec<u8>) -> Frame {
     Frame::Bulk(Bytes::from(text))
@@ -148,8 +152,7 @@ pub(crate) fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
         Reply::Groups(groups) => {
             let mut object = Object::json(out);
             for (group, size) in groups {
-                let key = group.display().into_owned();
-                object.count(&key, *size);
+                object.count(&plain::to_text(group.bytes()), *size);
             }
             object.end();
         }
@@ -193,19 +196,27 @@ pub(crate) fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
             object.end();
         }
         Reply::Recur(Some(recur)) => push_recur(out, recur),
+        Reply::Listed { rows, .. } => push_reply(out, rows, texts),
         _ => out.extend_from_slice(b"null"),
     }
 }
 
 fn push_options(out: &mut Vec<u8>, options: &[(Name, Name)]) {
+    push_options_of(out, options, Some(b""));
+}
+
+/// These, and the defaults of unset ones that begin with the prefix, if there is one.
+pub(crate) fn push_options_of(out: &mut Vec<u8>, options: &[(Name, Name)], defaults: Option<&[u8]>) {
     let mut object = Object::json(out);
     let is_set = |known: &str| options.iter().any(|(option, _)| option.bytes() == known.as_bytes());
-    for (option, default) in OPTIONS.iter().filter(|(option, _)| !is_set(option)) {
+    let wanted = |option: &str| {
+        defaults.is_some_and(|prefix| option.as_bytes().starts_with(prefix)) && !is_set(option)
+    };
+    for (option, default) in OPTIONS.iter().filter(|(option, _)| wanted(option)) {
         object.string(option, default.as_bytes());
     }
     for (option, value) in options {
-        let key = option.display().into_owned();
-        object.string(&key, value.bytes());
+        object.string(&plain::to_text(option.bytes()), value.bytes());
     }
     object.end();
 }
@@ -301,11 +312,11 @@ fn push_report(object: &mut Object<'_>, job: &JobView, texts: &Texts) {
     }
 }
 
-/// Data is JSON already; bytes that are not UTF-8 would spoil the whole document and are replaced.
+/// Data is JSON already; bytes that are not UTF-8 would spoil the whole document and are written as `plain` says.
 pub(crate) fn push_data(out: &mut Vec<u8>, data: &[u8]) {
     match std::str::from_utf8(data) {
         Ok(_) => out.extend_from_slice(data),
-        Err(_) => out.extend_from_slice(String::from_utf8_lossy(data).as_bytes()),
+        Err(_) => out.extend_from_slice(plain::to_text(data).as_bytes()),
     }
 }
 
@@ -375,8 +386,35 @@ pub(crate) fn push_recur(out: &mut Vec<u8>, recur: &Recur) {
     push_exact(object.key("interval"), recur.interval);
     object.number("backlog", recur.backlog);
     object.number("count", recur.count as f64);
-    push_exact(object.key("next"), recur.next);
+    match recur.next.is_finite() {
+        true => push_exact(object.key("next"), recur.next),
+        false => object.raw("next", b"null"),
+    }
+    match &recur.cron {
+        Some(cron) => {
+            object.string("cron", cron.text().as_bytes());
+            object.string("timezone", cron.zone().as_bytes());
+            object.string("words", cron.words().as_bytes());
+        }
+        None => {
+            ["cron", "timezone", "words"].iter().for_each(|key| object.raw(key, b"null"));
+        }
+    }
+    object.raw("paused", if recur.paused { b"true" } else { b"false" });
+    push_list(object.key("upcoming"), upcoming(recur), "[]", push_exact);
     push_names(object.key("tags"), &recur.tags);
     push_names(object.key("throttles"), &recur.throttles);
     object.end();
+}
+
+/// When it makes its next few jobs, unless something changes.
+fn upcoming(recur: &Recur) -> Vec<f64> {
+    if recur.paused {
+        return Vec::new();
+    }
+    let after = |at: &f64| match &recur.cron {
+        Some(cron) => cron.after(*at),
+        None => Some(at + recur.interval),
+    };
+    std::iter::successors(Some(recur.next).filter(|next| next.is_finite()), after).take(UPCOMING).collect()
 }

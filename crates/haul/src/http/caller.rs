@@ -12,7 +12,7 @@ use super::problem::Problem;
 use crate::auth::action::Action;
 use crate::auth::{self, Access, Role, audit};
 use crate::clock;
-use crate::dialect::{DataLimits, Texts};
+use crate::dialect::{DataLimits, Texts, plain};
 use crate::net::Remote;
 use crate::resp::Server;
 use crate::shard::Outcome;
@@ -87,9 +87,9 @@ impl Caller {
         Ok(())
     }
 
-    /// A name within its limit.
+    /// A name within its limit; see `plain` for bytes that are not UTF-8.
     pub(crate) fn name(&self, what: &str, text: impl AsRef<str>) -> Result<Name, Problem> {
-        let (text, max) = (text.as_ref(), self.server.limits.data.name_bytes_max);
+        let (text, max) = (plain::to_bytes(text.as_ref()), self.server.limits.data.name_bytes_max);
         if text.is_empty() {
             return Err(Problem::bad(format!("{what} is empty")));
         }
@@ -100,7 +100,7 @@ impl Caller {
             );
             return Err(Problem::bad(message));
         }
-        Ok(Name::new(text.as_bytes()))
+        Ok(Name::new(&text))
     }
 
     pub(crate) fn names(&self, what: &str, list: &[impl AsRef<str>]) -> Result<Vec<Name>, Problem> {
@@ -199,4 +199,30 @@ impl Caller {
 /// An answer of JSON text.
 pub(crate) fn json(status: StatusCode, text: Vec<u8>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Raw;
+    use crate::http::rig::Rig;
+
+    #[tokio::test]
+    async fn names_that_are_no_text_or_only_dots_can_be_named() {
+        let rig = Rig::new(Raw::default()).await;
+        let put = |jid: &str| {
+            let body = format!("{{\"queue\":\"q\",\"klass\":\"k\",\"jid\":\"{jid}\"}}");
+            let length = body.len();
+            format!(
+                "POST /api/v1/jobs\nconnection: close\ncontent-type: application/json\ncontent-length: {length}\n\n{body}"
+            )
+        };
+        assert_eq!(rig.ask(&put("\u{10fe2e}")).await.status, 201);
+        assert_eq!(rig.ask(&put("a\u{10feff}")).await.status, 201);
+        let told = rig.get("/api/v1/jobs?queue=q").await.text;
+        assert!(told.contains("\"jid\":\".\"") && told.contains("\"jid\":\"a\u{10feff}\""), "{told}");
+        for path in ["%F4%8F%B8%AE", "a%F4%8F%BB%BF"] {
+            let found = rig.get(&format!("/api/v1/jobs/{path}")).await;
+            assert_eq!(found.status, 200, "{path}: {}", found.text);
+        }
+    }
 }

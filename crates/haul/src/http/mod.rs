@@ -42,9 +42,11 @@ pub(crate) use body::Text;
 
 /// Serves until told to stop.
 pub(crate) async fn serve(listener: TcpListener, server: Arc<Server>, stop: watch::Receiver<bool>) {
-    tokio::spawn(trends::watch(server.clone()));
+    let watching = tokio::spawn(trends::watch(server.clone()));
     let web = Web::new(router(server.clone()), &server);
-    accept(listener, server, web, stop).await;
+    accept(listener, server.clone(), web, stop).await;
+    let _ = watching.await;
+    trends::keep_file(&server).await;
 }
 
 /// What `/openapi.json` says.

@@ -42,7 +42,9 @@ impl Rig {
         let core = Core::load(Box::new(disk.open())).unwrap();
         let opened = disk.clone();
         let open: OpenStore = Box::new(move || Ok(Box::new(opened.open()) as Box<dyn Store>));
-        let config = raw.resolve(Raw::default()).unwrap();
+        let mut config = raw.resolve(Raw::default()).unwrap();
+        // Nothing is kept beside the jobs.
+        config.data = "/nowhere".into();
         let outlets = change(Outlets::new(1 << 20));
         let (shard, _) = shard::start(core, open, Settings::default(), Box::new(outlets.clone())).unwrap();
         let guard = crate::resp::Guard {

@@ -219,6 +219,11 @@ pub(crate) struct QueueDoc {
 #[schema(as = Queues)]
 pub(crate) struct QueuesDoc {
     pub(crate) queues: Vec<QueueDoc>,
+    /// How many there are on all pages together.
+    pub(crate) total: u64,
+    /// The cursor of the next page; null: this is the last.
+    #[schema(required)]
+    pub(crate) next: Option<String>,
 }
 
 /// A day's statistics of a queue.
@@ -251,6 +256,11 @@ pub(crate) struct SeriesDoc {
 #[schema(as = Workers)]
 pub(crate) struct WorkersDoc {
     pub(crate) workers: Vec<WorkerDoc>,
+    /// How many there are on all pages together.
+    pub(crate) total: u64,
+    /// The cursor of the next page; null: this is the last.
+    #[schema(required)]
+    pub(crate) next: Option<String>,
 }
 
 /// A worker.
@@ -283,6 +293,11 @@ pub(crate) enum LifeDoc {
 pub(crate) struct WorkerJobsDoc {
     pub(crate) jobs: Vec<String>,
     pub(crate) stalled: Vec<String>,
+    /// How many there are on all pages together.
+    pub(crate) total: u64,
+    /// The cursor of the next page; null: this is the last.
+    #[schema(required)]
+    pub(crate) next: Option<String>,
 }
 
 /// Failure groups.
@@ -290,6 +305,11 @@ pub(crate) struct WorkerJobsDoc {
 #[schema(as = Groups)]
 pub(crate) struct GroupsDoc {
     pub(crate) groups: Vec<GroupDoc>,
+    /// How many there are on all pages together.
+    pub(crate) total: u64,
+    /// The cursor of the next page; null: this is the last.
+    #[schema(required)]
+    pub(crate) next: Option<String>,
 }
 
 /// A failure group.
@@ -367,6 +387,11 @@ pub(crate) struct OutcomeDoc {
 pub(crate) struct TrackedDoc {
     pub(crate) jobs: Vec<JobDoc>,
     pub(crate) expired: Vec<String>,
+    /// How many there are on all pages together.
+    pub(crate) total: u64,
+    /// The cursor of the next page; null: this is the last.
+    #[schema(required)]
+    pub(crate) next: Option<String>,
 }
 
 /// A recurring job.
@@ -385,8 +410,22 @@ pub(crate) struct RecurDoc {
     pub(crate) backlog: f64,
     /// How many jobs it has made.
     pub(crate) count: f64,
-    /// When it makes the next, in seconds since 1970.
-    pub(crate) next: f64,
+    /// When it makes the next, in seconds since 1970; null: never.
+    #[schema(required)]
+    pub(crate) next: Option<f64>,
+    /// A cron pattern that it follows instead of the interval.
+    #[schema(required)]
+    pub(crate) cron: Option<String>,
+    /// The time zone of the pattern.
+    #[schema(required)]
+    pub(crate) timezone: Option<String>,
+    /// The pattern in plain words.
+    #[schema(required)]
+    pub(crate) words: Option<String>,
+    /// It makes no jobs.
+    pub(crate) paused: bool,
+    /// When it makes its next few jobs, unless something changes.
+    pub(crate) upcoming: Vec<f64>,
     pub(crate) tags: Vec<String>,
     pub(crate) throttles: Vec<String>,
 }
@@ -396,6 +435,11 @@ pub(crate) struct RecurDoc {
 #[schema(as = RecurringList)]
 pub(crate) struct RecursDoc {
     pub(crate) recurring: Vec<RecurDoc>,
+    /// How many there are on all pages together.
+    pub(crate) total: u64,
+    /// The cursor of the next page; null: this is the last.
+    #[schema(required)]
+    pub(crate) next: Option<String>,
 }
 
 /// A throttle: at most `maximum` of the jobs under it run at once.
@@ -409,7 +453,7 @@ pub(crate) struct ThrottleDoc {
     pub(crate) ttl: f64,
 }
 
-/// A throttle with the jobs under it, the first thousand of each.
+/// A throttle with the jobs under it, the first hundred of each.
 #[derive(ToSchema)]
 #[schema(as = ThrottleJobs)]
 pub(crate) struct ThrottleJobsDoc {
@@ -418,8 +462,22 @@ pub(crate) struct ThrottleJobsDoc {
     pub(crate) ttl: f64,
     /// Those that run.
     pub(crate) locks: Vec<String>,
+    pub(crate) locks_total: u64,
     /// Those held back.
     pub(crate) pending: Vec<String>,
+    pub(crate) pending_total: u64,
+}
+
+/// Options and their values.
+#[derive(ToSchema)]
+#[schema(as = Options)]
+pub(crate) struct OptionsDoc {
+    pub(crate) options: std::collections::BTreeMap<String, String>,
+    /// How many are set, on all pages together.
+    pub(crate) total: u64,
+    /// The cursor of the next page; null: this is the last.
+    #[schema(required)]
+    pub(crate) next: Option<String>,
 }
 
 /// Throttles.
@@ -427,6 +485,11 @@ pub(crate) struct ThrottleJobsDoc {
 #[schema(as = Throttles)]
 pub(crate) struct ThrottlesDoc {
     pub(crate) throttles: Vec<ThrottleDoc>,
+    /// How many there are on all pages together.
+    pub(crate) total: u64,
+    /// The cursor of the next page; null: this is the last.
+    #[schema(required)]
+    pub(crate) next: Option<String>,
 }
 
 /// The server.

@@ -1,13 +1,17 @@
-//! How the figures went over the last hour and day: samples of what the engine counts, kept in memory in rings.
+//! How the figures went over the last hour and day: samples of what the engine counts, kept in memory in rings, and in a
+//! file so that a restart does not forget them. They are for looking at: a file that cannot be read is begun anew.
 //!
 //! `take` is given what was seen and when, and decides nothing else; `watch` is the thin loop that looks.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hashbrown::HashMap;
-use haul_engine::{Call, Command, Name, Overview, QueueOverview, Reply, Rules};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+use haul_engine::{Call, Command, List, Listing, Name, Overview, QueueOverview, Reply, Rules};
 
 use crate::clock;
 use crate::resp::Server;
@@ -21,6 +25,13 @@ pub(crate) const GROUP_STEP: u32 = 60;
 const HOUR_SAMPLES: usize = 3600 / HOUR_STEP as usize;
 const DAY_SAMPLES: usize = 86_400 / DAY_STEP as usize;
 const GROUP_SAMPLES: usize = 3600 / GROUP_STEP as usize;
+/// The file in the data folder, and the version of what is in it.
+const FILE: &str = "trends";
+const VERSION: u8 = 1;
+/// Looks from one writing of the file to the next: five minutes.
+const SAVE_LOOKS: u32 = 30;
+/// Steps from one sample to the next that are not taken for a gap.
+const LATE_STEPS: u32 = 3;
 /// Tenants whose figures are kept.
 const TENANTS_MAX: usize = 50;
 /// Queues of all tenants together whose figures are kept, each about 20 KiB.
@@ -29,7 +40,7 @@ const LINES_MAX: usize = 300;
 const GROUPS_MAX: usize = 100;
 
 /// What was in a queue at the end of a span, and what happened in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Sample {
     /// Seconds since 1970.
     pub(crate) at: u32,
@@ -57,7 +68,7 @@ impl Sample {
 }
 
 /// What a queue has counted since midnight.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
 struct Counted {
     popped: u64,
     completed: u64,
@@ -93,7 +104,7 @@ impl Counted {
 }
 
 /// One queue's samples, or those of all together.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Line {
     counted: Option<Counted>,
     hour: VecDeque<Sample>,
@@ -121,10 +132,18 @@ impl Line {
     }
 
     fn push(&mut self, sample: Sample) {
+        if let Some(last) = self.hour.back().copied() {
+            let steps = sample.at.saturating_sub(last.at) / HOUR_STEP;
+            // A look or two may be late without anything being wrong.
+            let missing = if steps > LATE_STEPS { steps - 1 } else { 0 };
+            fill(&mut self.hour, &last, missing, HOUR_STEP, HOUR_SAMPLES);
+        }
         keep(&mut self.hour, sample, HOUR_SAMPLES);
         let is_over = self.open.as_ref().is_some_and(|open| open.at / DAY_STEP != sample.at / DAY_STEP);
         if is_over && let Some(open) = self.open.take() {
             keep(&mut self.day, open, DAY_SAMPLES);
+            let missing = (sample.at / DAY_STEP).saturating_sub(open.at / DAY_STEP).saturating_sub(1);
+            fill(&mut self.day, &open, missing, DAY_STEP, DAY_SAMPLES);
         }
         match &mut self.open {
             Some(open) => open.add(&sample),
@@ -147,6 +166,14 @@ fn keep<T>(ring: &mut VecDeque<T>, item: T, max: usize) {
     ring.push_back(item);
 }
 
+/// The time in which nobody looked: nothing happened that is known of, and what waited went on waiting.
+fn fill(ring: &mut VecDeque<Sample>, last: &Sample, missing: u32, step: u32, max: usize) {
+    for number in 1..=missing.min(u32::try_from(max).unwrap_or(u32::MAX)) {
+        let at = last.at + number * step;
+        keep(ring, Sample { at, waiting: last.waiting, ..Sample::default() }, max);
+    }
+}
+
 /// Over which time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
@@ -155,12 +182,12 @@ pub(crate) enum Span {
 }
 
 /// A failure group's size, a minute apart.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Sizes {
     ring: VecDeque<u32>,
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Tenant {
     all: Line,
     queues: HashMap<Name, Line>,
@@ -177,6 +204,21 @@ pub(crate) struct Trends {
 impl Trends {
     fn tenants(&self) -> MutexGuard<'_, HashMap<Name, Tenant>> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an earlier server of this data has kept.
+    pub(crate) fn open(data: &Path) -> Self {
+        let text = std::fs::read(data.join(FILE)).unwrap_or_default();
+        let kept = text.strip_prefix(&[VERSION]).and_then(|bytes| postcard::from_bytes(bytes).ok());
+        Trends { tenants: Mutex::new(kept.unwrap_or_default()) }
+    }
+
+    /// Keeps them for the next server.
+    pub(crate) fn save(&self, data: &Path) -> std::io::Result<()> {
+        let text = postcard::to_extend(&*self.tenants(), vec![VERSION]).map_err(std::io::Error::other)?;
+        let new = data.join(format!("{FILE}.new"));
+        std::fs::write(&new, text)?;
+        std::fs::rename(new, data.join(FILE))
     }
 
     /// Keeps what was seen of a tenant.
@@ -203,9 +245,12 @@ impl Trends {
         }
         (sum.waiting, sum.running) = (waiting, running);
         kept.all.push(sum);
-        if now - kept.grouped_at >= f64::from(GROUP_STEP) - 1.0 {
+        let since = now - kept.grouped_at;
+        if since >= f64::from(GROUP_STEP) - 1.0 {
+            let steps =
+                if kept.grouped_at > 0.0 { (since / f64::from(GROUP_STEP)).round() as usize } else { 1 };
             kept.grouped_at = now;
-            kept.take_groups(groups);
+            kept.take_groups(groups, steps);
         }
     }
 
@@ -234,11 +279,16 @@ impl Trends {
 }
 
 impl Tenant {
-    fn take_groups(&mut self, groups: &[(Name, usize)]) {
+    /// `steps`: how many there were since the last time.
+    fn take_groups(&mut self, groups: &[(Name, usize)], steps: usize) {
         self.groups.retain(|name, _| groups.iter().any(|(group, _)| group == name));
         for (name, size) in groups {
             if self.groups.len() < GROUPS_MAX || self.groups.contains_key(name) {
                 let sizes = self.groups.entry(name.clone()).or_default();
+                let last = sizes.ring.back().copied();
+                for size in last.into_iter().cycle().take(steps.saturating_sub(1).min(GROUP_SAMPLES)) {
+                    keep(&mut sizes.ring, size, GROUP_SAMPLES);
+                }
                 keep(&mut sizes.ring, u32::try_from(*size).unwrap_or(u32::MAX), GROUP_SAMPLES);
             }
         }
@@ -248,12 +298,17 @@ impl Tenant {
 /// Looks at every tenant, again and again, until the server stops.
 pub(crate) async fn watch(server: Arc<Server>) {
     let mut stopping = server.stopping();
+    let mut looks: u32 = 0;
     while !server.is_stopping() {
         let began = clock::now();
         if let Some(Reply::Names(tenants)) = look(&server, &Name::new(b""), Command::Tenants).await {
             for tenant in tenants.iter().take(TENANTS_MAX) {
                 sample(&server, tenant).await;
             }
+        }
+        looks += 1;
+        if looks.is_multiple_of(SAVE_LOOKS) {
+            keep_file(&server).await;
         }
         let rest = f64::from(HOUR_STEP) - (clock::now() - began).clamp(0.0, f64::from(HOUR_STEP) - 1.0);
         tokio::select! {
@@ -263,10 +318,22 @@ pub(crate) async fn watch(server: Arc<Server>) {
     }
 }
 
+/// Writes the file anew; what cannot be written is only not remembered.
+pub(crate) async fn keep_file(server: &Arc<Server>) {
+    let of = server.clone();
+    let saved = tokio::task::spawn_blocking(move || of.trends.save(Path::new(&of.data_path))).await;
+    if let Ok(Err(error)) = saved {
+        tracing::warn!(%error, "the trends of the page could not be written to the data folder");
+    }
+}
+
 async fn sample(server: &Server, tenant: &Name) {
     let overview = look(server, tenant, Command::Overview { queues_max: LINES_MAX }).await;
-    let groups = look(server, tenant, Command::FailureGroups).await;
-    if let (Some(Reply::Overview(seen)), Some(Reply::Groups(groups))) = (overview, groups) {
+    let list = List { what: Listing::Groups, after: None, skip: 0, count: GROUPS_MAX };
+    let groups = look(server, tenant, Command::List(Box::new(list))).await;
+    if let (Some(Reply::Overview(seen)), Some(Reply::Listed { rows, .. })) = (overview, groups)
+        && let Reply::Groups(groups) = *rows
+    {
         server.trends.take(tenant, &seen, &groups, clock::now());
     }
 }
@@ -319,6 +386,36 @@ mod tests {
         assert_eq!((day.len(), day[0].popped, day[0].waiting, day[0].wait_seconds), (1, 5, 3, 10.0));
         assert_eq!(trends.taken_at(&tenant, &"q".into()), Some(620.0));
         assert!(trends.samples(&tenant, Some(&"other".into()), Span::Hour).is_empty());
+    }
+
+    #[test]
+    fn what_was_kept_is_there_after_a_restart_with_the_gap_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let (trends, tenant) = (Trends::default(), Name::new(b"\xff"));
+        let groups = [(Name::from("g"), 7)];
+        for (at, popped) in [(600.0, 5), (610.0, 8)] {
+            trends.take(&tenant, &seen(vec![queue("q", 3, popped)]), &groups, at);
+        }
+        trends.save(folder.path()).unwrap();
+        let again = Trends::open(folder.path());
+        assert_eq!(again.taken_at(&tenant, &"q".into()), Some(610.0));
+        again.take(&tenant, &seen(vec![queue("q", 4, 10)]), &groups, 1210.0);
+        let samples = again.samples(&tenant, Some(&"q".into()), Span::Hour);
+        let of = |at: u32| samples.iter().find(|sample| sample.at == at).map(|it| (it.popped, it.waiting));
+        assert_eq!(samples.len(), 62);
+        assert_eq!((of(610), of(620), of(1200)), (Some((3, 3)), Some((0, 3)), Some((0, 3))));
+        assert_eq!(of(1210), Some((2, 4)));
+        assert_eq!(again.samples(&tenant, None, Span::Day).len(), 3);
+        assert_eq!(again.sizes(&tenant, &"g".into()).len(), 11);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in [&b"\x01rubbish"[..], b"\x63", b""] {
+            std::fs::write(folder.path().join(FILE), text).unwrap();
+            assert!(Trends::open(folder.path()).tenants().is_empty());
+        }
     }
 
     #[test]

@@ -246,6 +246,22 @@ impl Handlers {
         })
     }
 
+    /// All versions of a type, the oldest first.
+    pub(crate) fn all_versions(&self, tenant: &Name, jobtype: &str) -> Vec<Arc<Handler>> {
+        self.read(|tenants| {
+            let versions = tenants.get(tenant).and_then(|known| known.handlers.get(jobtype));
+            versions.cloned().unwrap_or_default()
+        })
+    }
+
+    /// Whether a version is stored, whatever its type.
+    pub(crate) fn has_version(&self, tenant: &Name, id: &str) -> bool {
+        self.read(|tenants| {
+            let all = tenants.get(tenant).map(|known| known.handlers.values());
+            all.into_iter().flatten().flatten().any(|handler| handler.id == id)
+        })
+    }
+
     /// The ids of all versions of a type.
     pub(crate) fn versions(&self, tenant: &Name, jobtype: &str) -> Vec<String> {
         self.read(|tenants| {

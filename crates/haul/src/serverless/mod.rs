@@ -106,6 +106,28 @@ pub(crate) struct Usage {
     pub(crate) shared_micros: u64,
 }
 
+/// What came of the jobs that one version of a handler has run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) ok: u64,
+    pub(crate) failed: u64,
+    pub(crate) retry: u64,
+    pub(crate) error: u64,
+    pub(crate) run_micros: u64,
+}
+
+impl Tally {
+    fn count(&mut self, code: outcome::Code, micros: u64) {
+        self.run_micros += micros;
+        *match code {
+            outcome::Code::Ok => &mut self.ok,
+            outcome::Code::Failed => &mut self.failed,
+            outcome::Code::Retry => &mut self.retry,
+            outcome::Code::Error => &mut self.error,
+        } += 1;
+    }
+}
+
 /// One server's serverless side.
 pub(crate) struct Daemon {
     pub(crate) journal: Journal,
@@ -122,6 +144,8 @@ pub(crate) struct Daemon {
     /// Jobs whose locks must be kept.
     held: Mutex<BTreeSet<(Name, Name)>>,
     usage: Mutex<BTreeMap<Name, Usage>>,
+    /// By tenant and version.
+    tallies: Mutex<BTreeMap<(Name, String), Tally>>,
     /// The sysid in use, once it was reserved.
     reserved: tokio::sync::Mutex<Option<Sysid>>,
     /// How often a sysid was lost: what runs under one ends with it.
@@ -169,6 +193,7 @@ impl Daemon {
             wake: Notify::new(),
             held: Mutex::default(),
             usage: Mutex::default(),
+            tallies: Mutex::default(),
             reserved: tokio::sync::Mutex::new(None),
             lost: watch::Sender::new(0),
         });
@@ -218,6 +243,8 @@ impl Daemon {
     pub(crate) async fn reload(&self, tenant: &Name) -> Result<(), jobs::StoreError> {
         let options = self.jobs.options(tenant).await?;
         self.handlers.load(tenant, &options);
+        // What is not stored any more is not counted any more.
+        lock(&self.tallies).retain(|(of, id), _| of != tenant || self.handlers.has_version(tenant, id));
         Ok(())
     }
 
@@ -260,6 +287,11 @@ impl Daemon {
 
     pub(crate) fn usage(&self, tenant: &Name) -> Usage {
         lock(&self.usage).get(tenant).copied().unwrap_or_default()
+    }
+
+    /// What came of the jobs that a version has run since the start.
+    pub(crate) fn tally(&self, tenant: &Name, handler: &handlers::Handler) -> Tally {
+        lock(&self.tallies).get(&(tenant.clone(), handler.id.clone())).copied().unwrap_or_default()
     }
 
     /// Something was added to a type.

@@ -98,6 +98,11 @@ impl Stopped<'_> {
     }
 
     fn account(&self, daemon: &Daemon, outcomes: &[Option<Outcome>], before_micros: u64) {
+        if let Some(handler) = self.handler {
+            let mut tallies = lock(&daemon.tallies);
+            let tally = tallies.entry((self.tenant.clone(), handler.id.clone())).or_default();
+            outcomes.iter().flatten().for_each(|outcome| tally.count(outcome.code(), outcome.micros));
+        }
         let mut usage = lock(&daemon.usage);
         let usage = usage.entry(self.tenant.clone()).or_default();
         usage.shared_micros += before_micros;

@@ -25,6 +25,8 @@ impl Tenant {
             tags: put.tags.clone(),
             throttles,
             next: 0.0,
+            cron: None,
+            paused: false,
         });
         self.zadd(&redis::queue(&put.queue, "recur"), cx.now + put.offset, &put.jid);
         self.register(&put.queue, cx.now);
@@ -75,6 +77,8 @@ impl Tenant {
                 RecurChange::Queue(queue) => recur.queue = queue.clone(),
                 RecurChange::Backlog(backlog) => recur.backlog = *backlog,
                 RecurChange::Throttles(throttles) => recur.throttles = throttles.clone(),
+                // Haul's own; the workload has none.
+                RecurChange::Cron(_) | RecurChange::Paused(_) => {}
             }
         }
         let recur = self.recur_mut(jid)?;

@@ -96,6 +96,7 @@ impl Workload {
                 data: self.text(),
                 interval: self.number(&[1.0, 2.0, 0.5, 60.0]),
                 offset: self.number(&[0.0, 0.0, 1.5, 5.5, -3.0]),
+                cron: None,
                 priority: self.number(&[0.0, 1.0]),
                 retries: self.number(&[0.0, 1.0, 2.5]),
                 backlog: self.number(&[0.0, 1.0, 2.0]),

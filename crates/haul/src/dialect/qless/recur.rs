@@ -98,6 +98,7 @@ impl Reader<'_> {
             data,
             interval,
             offset,
+            cron: None,
             priority,
             retries,
             backlog,

@@ -2,12 +2,13 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use haul_engine::{Command, Name, Put, PutWhen, RankWindow, Reply};
+use haul_engine::{Command, Listing, Name, Put, PutWhen, RankWindow, Reply};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::page::{PageQuery, page};
 use crate::dialect::json::{Object, push_list};
-use crate::http::body::{Json, Path, Text, whole};
+use crate::http::body::{Json, Path, Query, Text, whole};
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
 use crate::http::schema::{CountDoc, GroupsDoc, Problems};
@@ -15,22 +16,21 @@ use crate::http::schema::{CountDoc, GroupsDoc, Problems};
 /// Jobs done together; between two such steps others get their turn.
 const STEP_JOBS: usize = 500;
 
-/// All failure groups and their sizes.
-#[utoipa::path(get, path = "/api/v1/failures", operation_id = "failures", tag = "failures",
+/// Failure groups and their sizes, the largest first.
+#[utoipa::path(get, path = "/api/v1/failures", operation_id = "failures", tag = "failures", params(PageQuery),
     responses((status = 200, body = GroupsDoc), Problems))]
-pub(super) async fn list(caller: Caller) -> Result<Response, Problem> {
-    let Reply::Groups(groups) = caller.ask(Command::FailureGroups).await?.reply else {
-        return Err(Problem::unexpected());
-    };
+pub(super) async fn list(caller: Caller, Query(query): Query<PageQuery>) -> Result<Response, Problem> {
+    let page = page(&caller, Listing::Groups, &query).await?;
+    let Reply::Groups(groups) = &page.rows else { return Err(Problem::unexpected()) };
     let mut out = Vec::with_capacity(64 * groups.len());
     let mut object = Object::json(&mut out);
-    push_list(object.key("groups"), &groups, "[]", |out, (name, jobs)| {
+    push_list(object.key("groups"), groups, "[]", |out, (name, jobs)| {
         let mut object = Object::json(out);
         object.string("name", name.bytes());
         object.count("jobs", *jobs);
         object.end();
     });
-    object.end();
+    page.end(object);
     Ok(json(StatusCode::OK, out))
 }
 

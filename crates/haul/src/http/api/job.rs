@@ -2,15 +2,16 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use haul_engine::{Command, JobView, Name, Put, PutWhen, Reply, State};
+use haul_engine::{Command, JobView, Listing, Name, Put, PutWhen, Reply, State};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
+use super::page::{PageQuery, page};
 use super::{document, done, finite, names_answer};
 use crate::clock;
-use crate::dialect::json::Object;
-use crate::dialect::native_shape::push_job;
+use crate::dialect::json::{Object, push_list};
+use crate::dialect::native_shape::{push_job, push_names};
 use crate::http::body::{Json, Path, Query, Text};
 use crate::http::caller::{Answer, Caller, json};
 use crate::http::problem::Problem;
@@ -207,11 +208,18 @@ pub(super) async fn untrack(caller: Caller, Path(jid): Path<String>) -> Result<R
     super::changed_answer(&caller.ask(Command::Untrack { jid }).await?)
 }
 
-/// Tracked jobs.
-#[utoipa::path(get, path = "/api/v1/tracked", operation_id = "tracked_jobs", tag = "jobs",
+/// Tracked jobs, in the order in which they were tracked.
+#[utoipa::path(get, path = "/api/v1/tracked", operation_id = "tracked_jobs", tag = "jobs", params(PageQuery),
     responses((status = 200, body = TrackedDoc), Problems))]
-pub(super) async fn tracked(caller: Caller) -> Result<Response, Problem> {
-    super::plain_answer(&caller.ask(Command::Tracked).await?)
+pub(super) async fn tracked(caller: Caller, Query(query): Query<PageQuery>) -> Result<Response, Problem> {
+    let page = page(&caller, Listing::Tracked, &query).await?;
+    let Reply::Tracked { jobs, expired } = &page.rows else { return Err(Problem::unexpected()) };
+    let mut out = Vec::new();
+    let mut object = Object::json(&mut out);
+    push_list(object.key("jobs"), jobs, "[]", |out, job| push_job(out, job, &page.texts));
+    push_names(object.key("expired"), expired);
+    page.end(object);
+    Ok(json(StatusCode::OK, out))
 }
 
 #[derive(Deserialize, ToSchema)]

@@ -3,14 +3,17 @@
 
 mod audit;
 mod failure;
+mod handler;
 mod job;
 mod operation;
 mod overview;
+mod page;
 mod put;
 mod queue;
 mod recur;
 mod search;
 mod setting;
+mod tenant;
 mod why;
 mod work;
 mod worker;
@@ -87,6 +90,7 @@ pub(super) fn routes() -> (Router<Arc<Server>>, Description) {
         .routes(routes!(failure::cancel))
         .routes(routes!(recur::list, recur::put))
         .routes(routes!(recur::get, recur::change, recur::end))
+        .routes(routes!(recur::run))
         .routes(routes!(setting::options))
         .routes(routes!(setting::option, setting::set_option, setting::unset_option))
         .routes(routes!(setting::throttles))
@@ -99,6 +103,9 @@ pub(super) fn routes() -> (Router<Arc<Server>>, Description) {
         .routes(routes!(overview::overview))
         .routes(routes!(overview::trend))
         .routes(routes!(overview::failures))
+        .routes(routes!(handler::list))
+        .routes(routes!(handler::get))
+        .routes(routes!(tenant::list))
         .routes(routes!(operation::list, operation::begin))
         .routes(routes!(operation::get, operation::stop))
         .routes(routes!(crate::http::ui::session::me))

@@ -16,6 +16,7 @@ use super::search::{SearchQuery, Walk};
 use super::{finite, search};
 use crate::auth::Role;
 use crate::clock;
+use crate::dialect::plain::to_text;
 use crate::http::body::{Json, Path, Text};
 use crate::http::caller::{Caller, json};
 use crate::http::operations::{NewOperation, Operation, State};
@@ -84,7 +85,7 @@ pub(super) struct Wanted {
 #[schema(as = Operation)]
 pub(super) struct OperationDoc {
     id: u64,
-    action: &'static str,
+    action: String,
     filter: serde_json::Value,
     #[schema(required)]
     queue: Option<String>,
@@ -117,12 +118,12 @@ fn told(operation: &Operation) -> OperationDoc {
     let progress = operation.progress();
     OperationDoc {
         id: operation.id,
-        action: operation.action,
-        filter: operation.filter.clone(),
-        queue: operation.queue.clone(),
-        token: operation.token.clone(),
+        action: operation.what.action.clone(),
+        filter: operation.what.filter.clone(),
+        queue: operation.what.queue.clone(),
+        token: operation.what.token.clone(),
         state: progress.state.word(),
-        starts_at: operation.starts_at,
+        starts_at: operation.what.starts_at,
         ended_at: progress.ended_at,
         done: progress.done,
         refused: progress.refused,
@@ -180,9 +181,9 @@ pub(super) async fn begin(caller: Caller, Json(wanted): Json<Wanted>) -> Result<
     let operation = caller.server.operations.add(NewOperation {
         tenant: caller.tenant.clone(),
         token: caller.access.token().map(str::to_owned),
-        action: wanted.action.word(),
+        action: wanted.action.word().to_owned(),
         filter: serde_json::to_value(&wanted.filter).unwrap_or_default(),
-        queue: target.as_ref().map(ToString::to_string),
+        queue: target.as_ref().map(|queue| to_text(queue.bytes()).into_owned()),
         starts_at: clock::now() + delay,
     });
     let Some(operation) = operation else {
@@ -241,12 +242,14 @@ async fn run(mut work: Work) {
         (State::Stopped, None)
     } else {
         work.operation.began();
+        work.caller.server.operations.save();
         match work.all().await {
             Ok(state) => (state, None),
             Err(problem) => (State::Broken, Some(problem.message)),
         }
     };
     work.operation.ended(state, message, clock::now());
+    work.caller.server.operations.save();
 }
 
 impl Work {

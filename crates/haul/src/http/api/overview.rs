@@ -2,12 +2,14 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use haul_engine::{Command, Name, Overview, QueueOverview, Reply};
+use haul_engine::{Command, Listing, Name, Overview, QueueOverview, Reply};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::page::first;
 use super::why::span as told;
 use crate::clock;
+use crate::dialect::plain::to_text;
 use crate::http::body::Query;
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
@@ -97,7 +99,7 @@ fn figures(queue: &QueueOverview) -> QueueFigures {
     let counts = &queue.counts;
     let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
     QueueFigures {
-        name: counts.name.display().into_owned(),
+        name: to_text(counts.name.bytes()).into_owned(),
         waiting: counts.waiting,
         running: counts.running,
         stalled: counts.stalled,
@@ -122,9 +124,11 @@ pub(super) fn answer(document: &impl Serialize) -> Result<Response, Problem> {
     Ok(json(StatusCode::OK, text))
 }
 
-async fn groups(caller: &Caller) -> Result<Vec<(Name, usize)>, Problem> {
-    match caller.ask(Command::FailureGroups).await?.reply {
-        Reply::Groups(groups) => Ok(groups),
+/// The largest failure groups, and how many there are in all.
+async fn groups(caller: &Caller) -> Result<(Vec<(Name, usize)>, usize), Problem> {
+    let page = first(caller, Listing::Groups, GROUPS_MAX).await?;
+    match page.rows {
+        Reply::Groups(groups) => Ok((groups, page.total)),
         _ => Err(Problem::unexpected()),
     }
 }
@@ -136,7 +140,7 @@ pub(super) async fn overview(caller: Caller) -> Result<Response, Problem> {
     let Reply::Overview(seen) = caller.ask(Command::Overview { queues_max: QUEUES_MAX }).await?.reply else {
         return Err(Problem::unexpected());
     };
-    let groups = groups(&caller).await?;
+    let (groups, _) = groups(&caller).await?;
     let at = clock::now();
     answer(&OverviewDoc {
         at,
@@ -164,7 +168,7 @@ fn troubles(caller: &Caller, seen: &Overview, groups: &[(Name, usize)], now: f64
         let before = sizes.iter().rev().nth(GROWTH_MINUTES).or(sizes.first());
         let grown = before.map_or(0, |before| size.saturating_sub(*before as usize));
         if grown > 0 {
-            let name = group.display().into_owned();
+            let name = to_text(group.bytes()).into_owned();
             let sentence = format!(
                 "The failure group {name} grows: {grown} more in the last minutes, {size} jobs in all."
             );
@@ -178,7 +182,7 @@ fn troubles(caller: &Caller, seen: &Overview, groups: &[(Name, usize)], now: f64
 /// The worst that is wrong with a queue.
 fn queue_trouble(queue: &QueueOverview, taken_at: Option<f64>, now: f64) -> Option<Trouble> {
     let counts = &queue.counts;
-    let name = counts.name.display().into_owned();
+    let name = to_text(counts.name.bytes()).into_owned();
     let oldest = queue.oldest.unwrap_or(0.0);
     let is_idle = taken_at.is_none_or(|at| now - at > UNATTENDED_SECONDS) && counts.running == 0;
     let (kind, sentence) = if counts.paused {
@@ -278,7 +282,7 @@ fn sample(sample: &Sample) -> SampleDoc {
     }
 }
 
-/// How it went over the last hour or day, since the server was started.
+/// How it went over the last hour or day.
 #[utoipa::path(get, path = "/api/v1/trend", operation_id = "trend", tag = "queues", params(Wanted),
     responses((status = 200, body = TrendDoc), Problems))]
 pub(super) async fn trend(caller: Caller, Query(wanted): Query<Wanted>) -> Result<Response, Problem> {
@@ -308,6 +312,8 @@ struct GroupTrendDoc {
 pub(super) struct GroupTrendsDoc {
     /// Seconds from one size to the next.
     step: u32,
+    /// How many groups there are in all.
+    total: usize,
     groups: Vec<GroupTrendDoc>,
 }
 
@@ -315,13 +321,11 @@ pub(super) struct GroupTrendsDoc {
 #[utoipa::path(get, path = "/api/v1/trend/failures", operation_id = "failure_trend", tag = "failures",
     responses((status = 200, body = GroupTrendsDoc), Problems))]
 pub(super) async fn failures(caller: Caller) -> Result<Response, Problem> {
-    let mut groups = groups(&caller).await?;
-    groups.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    groups.truncate(GROUPS_MAX);
+    let (groups, total) = groups(&caller).await?;
     let trend = |(name, jobs): &(Name, usize)| GroupTrendDoc {
-        name: name.display().into_owned(),
+        name: to_text(name.bytes()).into_owned(),
         jobs: *jobs,
         sizes: caller.server.trends.sizes(&caller.tenant, name),
     };
-    answer(&GroupTrendsDoc { step: trends::GROUP_STEP, groups: groups.iter().map(trend).collect() })
+    answer(&GroupTrendsDoc { step: trends::GROUP_STEP, total, groups: groups.iter().map(trend).collect() })
 }

@@ -2,10 +2,11 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use haul_engine::{Command, Name, Reply};
+use haul_engine::{Command, Listing, Name, Reply};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
+use super::page::{PageQuery, page};
 use super::{done, finite};
 use crate::clock;
 use crate::dialect::json::{Object, push_list};
@@ -21,17 +22,16 @@ const PEEK_MAX: usize = 1000;
 /// The largest number of seconds, or of jobs, a queue can be set to.
 const SETTING_MAX: f64 = 1e9;
 
-/// All queues and their counts.
-#[utoipa::path(get, path = "/api/v1/queues", operation_id = "queues", tag = "queues",
+/// Queues and their counts, in the order in which they were first used.
+#[utoipa::path(get, path = "/api/v1/queues", operation_id = "queues", tag = "queues", params(PageQuery),
     responses((status = 200, body = QueuesDoc), Problems))]
-pub(super) async fn list(caller: Caller) -> Result<Response, Problem> {
-    let Reply::AllCounts(all) = caller.ask(Command::AllQueueCounts).await?.reply else {
-        return Err(Problem::unexpected());
-    };
+pub(super) async fn list(caller: Caller, Query(query): Query<PageQuery>) -> Result<Response, Problem> {
+    let page = page(&caller, Listing::Queues, &query).await?;
+    let Reply::AllCounts(all) = &page.rows else { return Err(Problem::unexpected()) };
     let mut out = Vec::with_capacity(160 * all.len());
     let mut object = Object::json(&mut out);
-    push_list(object.key("queues"), &all, "[]", push_counts);
-    object.end();
+    push_list(object.key("queues"), all, "[]", push_counts);
+    page.end(object);
     Ok(json(StatusCode::OK, out))
 }
 
@@ -160,7 +160,7 @@ pub(super) async fn peek(
     let queue = caller.name("queue", &queue)?;
     let count = query.count.unwrap_or(1);
     if count > PEEK_MAX {
-        return Err(Problem::bad(format!("count is at most {PEEK_MAX} (page-jobs-max)")));
+        return Err(Problem::bad(format!("count is at most {PEEK_MAX} (page-rows-max)")));
     }
     super::jobs_answer(&caller.ask(Command::Peek { queue, offset: 0, count }).await?)
 }

@@ -7,9 +7,12 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::finite;
+use super::page::{self, from_hex, to_hex};
+use crate::clock;
 use crate::dialect::Texts;
 use crate::dialect::json::push_json_string;
 use crate::dialect::native_shape::push_job;
+use crate::dialect::plain::to_text;
 use crate::http::body::Query;
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
@@ -17,12 +20,12 @@ use crate::http::schema::{PageDoc, Problems};
 
 /// Jobs on a page, unless said otherwise.
 const LIMIT: usize = 25;
-/// Jobs on a page at most.
-const LIMIT_MAX: usize = 1000;
 /// Jobs looked at in one step: the shard does other work between steps.
 const STEP_JOBS: usize = 2000;
 /// Steps of one request.
 const STEPS_MAX: usize = 20;
+/// No step of a request begins later than this after it: what has been found by then is answered.
+const STEPPING: std::time::Duration = std::time::Duration::from_millis(40);
 /// Jobs of a step of a walk over all that match.
 pub(super) const WALK_JOBS: usize = 500;
 /// Jobs whose data is read in one step of a search for text.
@@ -61,10 +64,7 @@ impl SearchQuery {
     fn search(&self, caller: &Caller) -> Result<Search, Problem> {
         let name =
             |what: &str, text: &Option<String>| text.as_ref().map(|text| caller.name(what, text)).transpose();
-        let limit = self.limit.unwrap_or(LIMIT);
-        if !(1..=LIMIT_MAX).contains(&limit) {
-            return Err(Problem::bad(format!("limit is from 1 to {LIMIT_MAX} (page-jobs-max)")));
-        }
+        let limit = page::limit(self.limit, LIMIT)?;
         let state = self.state.as_deref().map(|word| {
             SearchState::from_word(word).ok_or_else(|| {
                 Problem::bad(
@@ -89,16 +89,12 @@ impl SearchQuery {
 }
 
 fn from_cursor(text: &str) -> Result<Position, Problem> {
-    let bytes: Option<Vec<u8>> = (0..text.len())
-        .step_by(2)
-        .map(|at| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok()))
-        .collect();
-    let position = bytes.as_deref().and_then(Position::from_bytes);
+    let position = from_hex(text).as_deref().and_then(Position::from_bytes);
     position.ok_or_else(|| Problem::bad("cursor is not one that a search answered as next"))
 }
 
 fn to_cursor(position: &Position) -> String {
-    position.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    to_hex(&position.to_bytes())
 }
 
 /// Find jobs. All that is asked for must hold. Answers a page; a search of very many jobs may answer pages with few jobs
@@ -113,7 +109,11 @@ pub(super) async fn search(caller: Caller, Query(query): Query<SearchQuery>) -> 
         (search.count, search.examine_max) = (STEP_TEXTS, STEP_TEXTS);
     }
     let (mut out, mut found) = (b"{\"jobs\":[".to_vec(), 0);
-    for _ in 0..STEPS_MAX {
+    let began = clock::instant();
+    for step in 0..STEPS_MAX {
+        if step > 0 && began.elapsed() > STEPPING {
+            break;
+        }
         if needle.is_none() {
             search.count = wanted - found;
         }
@@ -197,7 +197,7 @@ impl Walk {
 
 fn has_text(job: &JobView, texts: &Texts, needle: &str) -> bool {
     let has = |bytes: &[u8]| {
-        let text = String::from_utf8_lossy(bytes);
+        let text = to_text(bytes);
         text.to_lowercase().contains(needle)
     };
     let failure = job.failure.as_ref();

@@ -2,27 +2,51 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use haul_engine::{Command, Reply, ThrottleView};
+use haul_engine::{Command, Listing, Name, Reply, ThrottleView};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
+use super::page::{LIMIT, PageQuery, first, limit, page};
 use super::{done, finite, names_answer};
 use crate::clock;
 use crate::dialect::json::{Object, push_list};
-use crate::dialect::native_shape::{option_default, push_exact, push_names};
+use crate::dialect::native_shape::{option_default, push_exact, push_names, push_options_of};
 use crate::http::body::{Json, Path, Query, Text};
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
-use crate::http::schema::{InfoDoc, Problems, TagsDoc, ThrottleJobsDoc, ThrottlesDoc};
+use crate::http::schema::{InfoDoc, OptionsDoc, Problems, TagsDoc, ThrottleJobsDoc, ThrottlesDoc};
 
-/// Jids of a throttle's jobs, or tags, shown at most.
-const SHOWN_MAX: usize = 1000;
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct OptionsQuery {
+    /// Only those that begin with this.
+    prefix: Option<String>,
+    /// Where the page before ended: its `next`.
+    #[param(pattern = "^([0-9a-f]{2})+$")]
+    cursor: Option<String>,
+    /// Options that are set, at most 1000 [default: 100].
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
 
-/// All options that have a value, defaults included.
-#[utoipa::path(get, path = "/api/v1/config", operation_id = "options", tag = "settings",
-    responses((status = 200, body = std::collections::BTreeMap<String, String>), Problems))]
-pub(super) async fn options(caller: Caller) -> Result<Response, Problem> {
-    super::plain_answer(&caller.ask(Command::ConfigAll).await?)
+/// Options that have a value, by name; on the first page also those that have only their default.
+#[utoipa::path(get, path = "/api/v1/config", operation_id = "options", tag = "settings", params(OptionsQuery),
+    responses((status = 200, body = OptionsDoc), Problems))]
+pub(super) async fn options(caller: Caller, Query(query): Query<OptionsQuery>) -> Result<Response, Problem> {
+    let prefix = match query.prefix.as_deref() {
+        None | Some("") => Name::new(b""),
+        Some(prefix) => caller.name("prefix", prefix)?,
+    };
+    let is_first = query.cursor.is_none();
+    let wanted = PageQuery { cursor: query.cursor, limit: query.limit };
+    let page = page(&caller, Listing::Options { prefix: prefix.clone() }, &wanted).await?;
+    let Reply::Options(options) = &page.rows else { return Err(Problem::unexpected()) };
+    let mut out = Vec::new();
+    let mut object = Object::json(&mut out);
+    push_options_of(object.key("options"), options, is_first.then_some(prefix.bytes()));
+    page.end(object);
+    Ok(json(StatusCode::OK, out))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -80,58 +104,46 @@ fn push_throttle(object: &mut Object<'_>, throttle: &ThrottleView) {
     object.number("ttl", throttle.ttl);
 }
 
-/// The throttles that are set.
-#[utoipa::path(get, path = "/api/v1/throttles", operation_id = "throttles", tag = "settings",
+/// The throttles that are set, by name.
+#[utoipa::path(get, path = "/api/v1/throttles", operation_id = "throttles", tag = "settings", params(PageQuery),
     responses((status = 200, body = ThrottlesDoc), Problems))]
-pub(super) async fn throttles(caller: Caller) -> Result<Response, Problem> {
-    let Reply::Names(mut ids) = caller.ask(Command::Throttles).await?.reply else {
-        return Err(Problem::unexpected());
-    };
-    ids.truncate(SHOWN_MAX);
-    let mut found = Vec::new();
-    for answer in caller.ask_all(ids.into_iter().map(|id| Command::ThrottleGet { id }).collect()).await? {
-        if let Reply::Throttle(throttle) = answer?.reply {
-            found.push(throttle);
-        }
-    }
+pub(super) async fn throttles(caller: Caller, Query(query): Query<PageQuery>) -> Result<Response, Problem> {
+    let page = page(&caller, Listing::Throttles, &query).await?;
+    let Reply::Throttles(found) = &page.rows else { return Err(Problem::unexpected()) };
     let mut out = Vec::new();
     let mut object = Object::json(&mut out);
-    push_list(object.key("throttles"), &found, "[]", |out, throttle| {
+    push_list(object.key("throttles"), found, "[]", |out, throttle| {
         let mut object = Object::json(out);
         push_throttle(&mut object, throttle);
         object.end();
     });
-    object.end();
+    page.end(object);
     Ok(json(StatusCode::OK, out))
 }
 
-/// A throttle, and the jobs under it.
+/// A throttle, and the jobs under it: the first hundred that run, the first hundred held back, and how many there are.
 #[utoipa::path(get, path = "/api/v1/throttles/{id}", operation_id = "throttle", tag = "settings",
     responses((status = 200, body = ThrottleJobsDoc), Problems))]
 pub(super) async fn throttle(caller: Caller, Path(id): Path<String>) -> Result<Response, Problem> {
     let name = caller.name("id", &id)?;
-    let commands = vec![
-        Command::ThrottleGet { id: name.clone() },
-        Command::ThrottleLocks { id: name.clone() },
-        Command::ThrottlePending { id: name },
-    ];
-    let mut answers = caller.ask_all(commands).await?.into_iter();
-    let mut next = || answers.next().unwrap_or_else(|| Err(Problem::unexpected()));
-    let (Reply::Throttle(throttle), Reply::Names(mut locks), Reply::Names(mut pending)) =
-        (next()?.reply, next()?.reply, next()?.reply)
-    else {
+    let Reply::Throttle(throttle) = caller.ask(Command::ThrottleGet { id: name.clone() }).await?.reply else {
         return Err(Problem::unexpected());
     };
     if throttle.ttl < -1.0 {
         return Err(Problem::new(StatusCode::NOT_FOUND, "NOTHROTTLE", format!("there is no throttle {id}")));
     }
-    locks.truncate(SHOWN_MAX);
-    pending.truncate(SHOWN_MAX);
+    let locks = first(&caller, Listing::ThrottleLocks(name.clone()), LIMIT).await?;
+    let pending = first(&caller, Listing::ThrottlePending(name), LIMIT).await?;
+    let (Reply::Names(running), Reply::Names(held)) = (&locks.rows, &pending.rows) else {
+        return Err(Problem::unexpected());
+    };
     let mut out = Vec::new();
     let mut object = Object::json(&mut out);
     push_throttle(&mut object, &throttle);
-    push_names(object.key("locks"), &locks);
-    push_names(object.key("pending"), &pending);
+    push_names(object.key("locks"), running);
+    object.count("locks_total", locks.total);
+    push_names(object.key("pending"), held);
+    object.count("pending_total", pending.total);
     object.end();
     Ok(json(StatusCode::OK, out))
 }
@@ -203,10 +215,7 @@ pub(super) struct TagsQuery {
 #[utoipa::path(get, path = "/api/v1/tags", operation_id = "tags", tag = "jobs", params(TagsQuery),
     responses((status = 200, body = TagsDoc), Problems))]
 pub(super) async fn tags(caller: Caller, Query(query): Query<TagsQuery>) -> Result<Response, Problem> {
-    let count = query.limit.unwrap_or(25);
-    if !(1..=SHOWN_MAX).contains(&count) {
-        return Err(Problem::bad(format!("limit is from 1 to {SHOWN_MAX} (page-jobs-max)")));
-    }
+    let count = limit(query.limit, 25)?;
     names_answer("tags", &caller.ask(Command::TopTags { offset: 0, count: Some(count) }).await?)
 }
 

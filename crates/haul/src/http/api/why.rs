@@ -1,13 +1,17 @@
 //! Why a job is not running yet, in one sentence, and what to look at next.
 
 use axum::response::Response;
-use haul_engine::{Command, JobList, JobView, Jobs, Name, QueueCounts, RankWindow, Reply, State};
+use haul_engine::{
+    Command, JobList, JobView, Jobs, Life, Listing, Name, QueueCounts, RankWindow, Reply, State,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::job::find;
 use super::overview::answer;
+use super::page::first;
 use crate::clock;
+use crate::dialect::plain::to_text;
 use crate::http::body::Path;
 use crate::http::caller::Caller;
 use crate::http::problem::Problem;
@@ -19,6 +23,10 @@ const AHEAD_MAX: usize = 1000;
 const NAMED_MAX: usize = 100;
 /// Throttles of a job that are looked at.
 const THROTTLES_MAX: usize = 20;
+/// Holders of a throttle's locks that are looked at.
+const LOCKS_MAX: usize = 1000;
+/// Workers whose klasses are looked at.
+const WORKERS_MAX: usize = 1000;
 /// A queue from which nobody has taken a job for so long is said to be without a worker.
 const UNATTENDED_SECONDS: f64 = 60.0;
 
@@ -27,7 +35,7 @@ const UNATTENDED_SECONDS: f64 = 60.0;
 #[schema(as = Why)]
 pub(super) struct WhyDoc {
     /// Stable, for programs: running, complete, failed, stalled, scheduled, depends, throttled, paused, concurrency,
-    /// unattended, ahead or next.
+    /// unattended, klass, ahead or next.
     code: &'static str,
     /// One sentence, for people.
     sentence: String,
@@ -95,7 +103,8 @@ fn scheduled(job: &JobView, now: f64) -> WhyDoc {
 }
 
 fn depends(job: &JobView) -> WhyDoc {
-    let jobs: Vec<String> = job.dependencies.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let named = job.dependencies.iter().take(NAMED_MAX);
+    let jobs: Vec<String> = named.map(|jid| to_text(jid.bytes()).into_owned()).collect();
     let sentence = match job.dependencies.len() {
         1 => "It waits for one job to complete.".to_owned(),
         count => format!("It waits for {count} jobs to complete."),
@@ -127,6 +136,11 @@ async fn in_line(caller: &Caller, job: &JobView, now: f64) -> Result<WhyDoc, Pro
             counts.running
         );
         return Ok(WhyDoc::new("concurrency", sentence));
+    }
+    if no_worker_takes(caller, job).await? {
+        let sentence =
+            format!("{lost}no worker that works on the queue {queue} takes jobs of the klass {}.", job.klass);
+        return Ok(WhyDoc::new("klass", capital(&sentence)));
     }
     let ahead = ahead(caller, job).await?;
     let taken_at = caller.server.trends.taken_at(&caller.tenant, &queue);
@@ -186,24 +200,55 @@ async fn ahead(caller: &Caller, job: &JobView) -> Result<Ahead, Problem> {
 /// The first of its throttles that lets nobody in.
 async fn full_throttle(caller: &Caller, job: &JobView) -> Result<Option<WhyDoc>, Problem> {
     for id in job.throttles.iter().take(THROTTLES_MAX) {
-        let asked = vec![Command::ThrottleGet { id: id.clone() }, Command::ThrottleLocks { id: id.clone() }];
-        let mut answers = caller.ask_all(asked).await?.into_iter();
-        let mut next = || answers.next().unwrap_or_else(|| Err(Problem::unexpected()));
-        let (Reply::Throttle(throttle), Reply::Names(locks)) = (next()?.reply, next()?.reply) else {
+        let Reply::Throttle(throttle) = caller.ask(Command::ThrottleGet { id: id.clone() }).await?.reply
+        else {
             return Err(Problem::unexpected());
         };
-        let is_held = locks.contains(&job.jid);
-        if throttle.maximum > 0.0 && locks.len() as f64 >= throttle.maximum && !is_held {
+        if throttle.maximum <= 0.0 {
+            continue;
+        }
+        let locks = first(caller, Listing::ThrottleLocks(id.clone()), LOCKS_MAX).await?;
+        let is_held = matches!(&locks.rows, Reply::Names(jids) if jids.contains(&job.jid));
+        if locks.total as f64 >= throttle.maximum && !is_held {
             let sentence = format!(
                 "It is held back by the throttle {id}: {} of at most {} jobs run under it.",
-                locks.len(),
-                throttle.maximum
+                locks.total, throttle.maximum
             );
-            let throttle = Some(id.to_string());
+            let throttle = Some(to_text(id.bytes()).into_owned());
             return Ok(Some(WhyDoc { throttle, ..WhyDoc::new("throttled", sentence) }));
         }
     }
     Ok(None)
+}
+
+/// Whether workers are at work on its queue that all say which klasses they take, and none takes this job's. Those
+/// that say nothing of themselves, or name no klass, take any.
+async fn no_worker_takes(caller: &Caller, job: &JobView) -> Result<bool, Problem> {
+    #[derive(serde::Deserialize)]
+    struct Facts {
+        #[serde(default)]
+        queues: Vec<String>,
+        #[serde(default)]
+        klasses: Vec<String>,
+    }
+    let page = first(caller, Listing::Workers, WORKERS_MAX).await?;
+    let Reply::Workers(workers) = &page.rows else { return Err(Problem::unexpected()) };
+    let is = |names: &[String], name: &Name| names.iter().any(|one| one.as_bytes() == name.bytes());
+    let mut others = false;
+    for worker in workers.iter().filter(|worker| worker.life == Life::Alive) {
+        let facts = worker.facts.as_ref().and_then(|facts| serde_json::from_slice(facts.bytes()).ok());
+        let Some(Facts { queues, klasses }) = facts else { return Ok(false) };
+        // A name with a * is a pattern, which may well fit.
+        let is_pattern = queues.iter().any(|queue| queue.contains(['*', '!', '~']));
+        if !is(&queues, &job.queue) && !is_pattern {
+            continue;
+        }
+        if klasses.is_empty() || is(&klasses, &job.klass) {
+            return Ok(false);
+        }
+        others = true;
+    }
+    Ok(others)
 }
 
 async fn concurrency(caller: &Caller, queue: &Name) -> Result<Option<f64>, Problem> {

@@ -2,34 +2,46 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use haul_engine::{Command, Reply};
+use haul_engine::{Command, Listing, Reply};
 
 use super::done;
+use super::page::{PageQuery, page};
 use crate::dialect::json::Object;
-use crate::dialect::native_shape::push_reply;
-use crate::http::body::{Json, Path};
+use crate::dialect::native_shape::{push_names, push_reply};
+use crate::http::body::{Json, Path, Query};
 use crate::http::caller::{Caller, json};
 use crate::http::problem::Problem;
 use crate::http::schema::{Problems, WorkerJobsDoc, WorkersDoc};
 
-/// All workers, the most recently seen first.
-#[utoipa::path(get, path = "/api/v1/workers", operation_id = "workers", tag = "workers",
+/// Workers, the most recently seen first.
+#[utoipa::path(get, path = "/api/v1/workers", operation_id = "workers", tag = "workers", params(PageQuery),
     responses((status = 200, body = WorkersDoc), Problems))]
-pub(super) async fn list(caller: Caller) -> Result<Response, Problem> {
-    let answer = caller.ask(Command::Workers).await?;
+pub(super) async fn list(caller: Caller, Query(query): Query<PageQuery>) -> Result<Response, Problem> {
+    let page = page(&caller, Listing::Workers, &query).await?;
     let mut out = Vec::new();
     let mut object = Object::json(&mut out);
-    push_reply(object.key("workers"), &answer.reply, &answer.texts);
-    object.end();
+    push_reply(object.key("workers"), &page.rows, &page.texts);
+    page.end(object);
     Ok(json(StatusCode::OK, out))
 }
 
-/// The jobs a worker holds.
-#[utoipa::path(get, path = "/api/v1/workers/{worker}", operation_id = "worker", tag = "workers",
+/// The jobs a worker holds: those whose lock ends first come first.
+#[utoipa::path(get, path = "/api/v1/workers/{worker}", operation_id = "worker", tag = "workers", params(PageQuery),
     responses((status = 200, body = WorkerJobsDoc), Problems))]
-pub(super) async fn get(caller: Caller, Path(worker): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn get(
+    caller: Caller,
+    Path(worker): Path<String>,
+    Query(query): Query<PageQuery>,
+) -> Result<Response, Problem> {
     let worker = caller.name("worker", &worker)?;
-    super::plain_answer(&caller.ask(Command::WorkerJobs { worker }).await?)
+    let page = page(&caller, Listing::WorkerJobs(worker), &query).await?;
+    let Reply::WorkerJobs { jobs, stalled } = &page.rows else { return Err(Problem::unexpected()) };
+    let mut out = Vec::new();
+    let mut object = Object::json(&mut out);
+    push_names(object.key("jobs"), jobs);
+    push_names(object.key("stalled"), stalled);
+    page.end(object);
+    Ok(json(StatusCode::OK, out))
 }
 
 #[derive(serde::Deserialize, utoipa::ToSchema)]

@@ -113,6 +113,16 @@ fn store(page: &mut Page, server: &Server) {
     page.single("haul_log_bytes", Kind::Gauge, "How much of it is the round log.", load(&counters.log_bytes));
     let full = f64::from(u8::from(counters.full.load(Ordering::Relaxed)));
     page.single("haul_read_only", Kind::Gauge, "Whether the disk is full: writes are refused.", full);
+    // All 0 where serverless is off.
+    let daemon = server.serverless.get();
+    let (backlog, syncs) =
+        daemon.map_or((0, 0), |daemon| (daemon.journal.backlog_bytes(), daemon.journal.syncs()));
+    let help = "Bytes of accepted jobs that are in the journal and not in the store yet.";
+    page.single("haul_journal_backlog_bytes", Kind::Gauge, help, backlog as f64);
+    let help = "Times the disk was made to keep what was written to the journal.";
+    page.single("haul_journal_syncs_total", Kind::Counter, help, syncs as f64);
+    let running = f64::from(u8::from(daemon.is_some_and(|daemon| daemon.is_running())));
+    page.single("haul_handlers_running", Kind::Gauge, "Whether handlers are run.", running);
 }
 
 fn distribution(now: &BucketsNow, scale: f64) -> Distribution {
