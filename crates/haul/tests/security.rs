@@ -268,6 +268,9 @@ mod tests {
             "an authority we do not trust"
         );
         says(&["ping", "--server", &at, "--tls-ca", &old.ca()], &[], 0);
+        says(&["handler", "list", "acme", "--http", &http, "--tls-ca", &old.ca()], &[], 0);
+        let other = ["handler", "list", "acme", "--http", &format!("https://{http}"), "--tls-ca", &new.ca()];
+        assert!(says(&other, &[], 3).contains("certificate"));
         says(&["ping", "--server", &format!("rediss://{at}"), "--tls-ca", &new.ca()], &[], 3);
         let curl = ["-s", "--max-time", "30", "--cacert", &old.ca(), &format!("https://{http}/healthz")]
             .map(str::to_owned);

@@ -1,13 +1,15 @@
 //! TLS to the server: whom to trust, and who we are.
 
 use crate::error::Error;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// Where systems keep the authorities they trust.
 const SYSTEM_AUTHORITIES: [&str; 5] = [
@@ -27,6 +29,16 @@ pub struct Tls {
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name the server's certificate must be for; the host of the address if none is given.
     pub server_name: Option<String>,
+}
+
+impl Tls {
+    /// Talks TLS over a connection to `host:port`, for programs without a runtime.
+    pub fn over(&self, address: &str, stream: TcpStream) -> Result<impl Read + Write + use<>, Error> {
+        let Connector { connector, name } = Connector::new(self, address)?;
+        let session = ClientConnection::new(connector.config().clone(), name)
+            .map_err(|error| Error::Tls(error.to_string()))?;
+        Ok(StreamOwned::new(session, stream))
+    }
 }
 
 /// TLS, ready to use.

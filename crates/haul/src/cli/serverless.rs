@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use haul_client::Tls;
 use serde_json::{Value, json};
 
 use super::failure::{Done, Failure};
@@ -28,7 +29,7 @@ pub(super) struct Handler {
 
 #[derive(clap::Args)]
 pub(super) struct Address {
-    /// The server's HTTP address
+    /// The server's HTTP address; with https:// in front, or --tls, over TLS
     #[arg(long, env = "HAUL_HTTP", value_name = "ADDR", default_value = "127.0.0.1:4285")]
     pub(super) http: String,
 }
@@ -285,6 +286,16 @@ fn read(argument: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
+/// Sends a request and reads until the server closes.
+fn talk(mut stream: impl Read + Write, head: &[u8], body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    stream.write_all(head)?;
+    stream.write_all(body)?;
+    stream.flush()?;
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
 pub(super) struct Asked<'a> {
     method: &'a str,
     path: &'a str,
@@ -335,7 +346,12 @@ impl Address {
             message: format!("the server's HTTP side at {} cannot be reached: {error}", self.http),
             next: "start it with `haul serve`, or say where it is with --http or HAUL_HTTP".to_owned(),
         };
-        let mut stream = TcpStream::connect(&self.http).map_err(unreachable)?;
+        let (address, is_secure) = match self.http.strip_prefix("https://") {
+            Some(address) => (address, true),
+            None => (self.http.strip_prefix("http://").unwrap_or(&self.http), false),
+        };
+        let address = address.trim_end_matches('/');
+        let stream = TcpStream::connect(address).map_err(unreachable)?;
         let patience = PATIENCE + Duration::from_secs(u64::from(asked.wait));
         stream.set_read_timeout(Some(patience)).map_err(unreachable)?;
         let token =
@@ -345,16 +361,16 @@ impl Address {
             "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{token}{tenant}content-type: {}\r\ncontent-length: {}\r\n\r\n",
             asked.method,
             asked.path,
-            self.http,
+            address,
             asked.kind,
             asked.body.len()
         );
-        let mut answer = Vec::new();
-        stream
-            .write_all(head.as_bytes())
-            .and_then(|()| stream.write_all(asked.body))
-            .and_then(|()| stream.read_to_end(&mut answer))
-            .map_err(unreachable)?;
+        let tls = global.options()?.tls.or_else(|| is_secure.then(Tls::default));
+        let answer = match tls {
+            Some(tls) => talk(tls.over(address, stream)?, head.as_bytes(), asked.body),
+            None => talk(stream, head.as_bytes(), asked.body),
+        };
+        let answer = answer.map_err(unreachable)?;
         let split = memchr::memmem::find(&answer, b"\r\n\r\n").unwrap_or(answer.len());
         let head = String::from_utf8_lossy(answer.get(..split).unwrap_or_default()).into_owned();
         let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);

@@ -83,7 +83,7 @@ impl Global {
         }
     }
 
-    fn options(&self) -> Result<Options, Failure> {
+    pub(super) fn options(&self) -> Result<Options, Failure> {
         let token = self.secret()?;
         let identity = match (&self.client_cert, &self.client_key) {
             (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
