@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::{KeyCommand, KeyQuery, Name, TaskCommand};
 
 /// One command with who and when.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Call {
     /// Whose jobs.
     pub tenant: Name,
@@ -22,7 +22,7 @@ pub struct Call {
 }
 
 /// The differences in meaning between dialects.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Rules {
     /// How long a worker whose lock ran out may still renew it before the job is handed over.
     pub grace: Grace,
@@ -51,7 +51,7 @@ pub struct Rules {
 }
 
 /// See [`Rules::grace`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Grace {
     /// The option `grace-period`.
     Option,
@@ -110,7 +110,7 @@ impl Rules {
 }
 
 /// What to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Command {
     /// One job. -> `Job`
     Get { jid: Name },
@@ -292,7 +292,7 @@ impl Command {
 }
 
 /// See [`Command::Put`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Put {
     /// Which job.
     pub jid: Name,
@@ -323,7 +323,7 @@ pub struct Put {
 }
 
 /// See [`Put::when`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum PutWhen {
     /// New or not.
     Always,
@@ -334,7 +334,7 @@ pub enum PutWhen {
 }
 
 /// See [`Command::Pop`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Pop {
     /// Who takes them.
     pub worker: Name,
@@ -351,7 +351,7 @@ pub struct Pop {
 }
 
 /// How long a lock lasts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Lock {
     /// As the options say.
     Option,
@@ -362,7 +362,7 @@ pub enum Lock {
 }
 
 /// See [`Command::Complete`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Complete {
     /// Which job.
     pub jid: Name,
@@ -381,7 +381,7 @@ pub struct Complete {
 }
 
 /// Where a completed job goes on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Next {
     /// The next queue.
     pub queue: Name,
@@ -392,7 +392,7 @@ pub struct Next {
 }
 
 /// See [`Command::Fail`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Fail {
     /// Which job.
     pub jid: Name,
@@ -409,7 +409,7 @@ pub struct Fail {
 }
 
 /// See [`Command::Heartbeat`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Heartbeat {
     /// Which job.
     pub jid: Name,
@@ -424,7 +424,7 @@ pub struct Heartbeat {
 }
 
 /// See [`Command::Report`]. What is none stays as it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Which job.
     pub jid: Name,
@@ -445,7 +445,7 @@ pub struct Report {
 }
 
 /// See [`Command::Retry`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Retry {
     /// Which job.
     pub jid: Name,
@@ -464,7 +464,7 @@ pub struct Retry {
 }
 
 /// See [`Command::Recur`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct RecurPut {
     /// Which definition.
     pub jid: Name,
@@ -491,7 +491,7 @@ pub struct RecurPut {
 }
 
 /// One change of a recurring definition.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum RecurChange {
     /// New priority.
     Priority(f64),
@@ -512,7 +512,7 @@ pub enum RecurChange {
 }
 
 /// See [`Command::Jobs`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Jobs {
     /// Which index.
     pub list: JobList,
@@ -523,7 +523,7 @@ pub struct Jobs {
 }
 
 /// See [`Command::Search`]. What is none is not asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Search {
     /// In which queue; completed jobs are in none.
     pub queue: Option<Name>,
@@ -550,7 +550,7 @@ pub struct Search {
 }
 
 /// A state as people see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SearchState {
     /// Ready to be popped.
     Waiting,
@@ -614,7 +614,7 @@ impl Position {
 }
 
 /// The lists a queue (or the tenant) has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum JobList {
     /// Finished, newest first.
     Complete,
@@ -635,7 +635,7 @@ pub enum JobList {
 }
 
 /// A window of positions. The dialects count in two ways, both visible to clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum RankWindow {
     /// Positions `start..=stop`, negative ones counted from the end.
     Ranks { start: i64, stop: i64 },

@@ -3,7 +3,7 @@
 use crate::{BodyId, Entry, Failure, KeyAnswer, KeyView, Name, Recur, Series, State, Text};
 
 /// What a command answers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Reply {
     /// It is done; nothing to say.
     Done,
@@ -80,7 +80,7 @@ impl Reply {
 }
 
 /// A job as a reply shows it. Names are shared with the engine, texts are yet to be fetched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct JobView {
     pub jid: Name,
     pub klass: Name,
@@ -142,7 +142,7 @@ impl JobView {
 }
 
 /// A queue's counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct QueueCounts {
     pub name: Name,
     pub waiting: usize,
@@ -156,7 +156,7 @@ pub struct QueueCounts {
 }
 
 /// How a worker is doing, by its last sign of life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Life {
     /// Heard of lately.
     Alive,
@@ -196,7 +196,7 @@ impl Life {
 }
 
 /// A worker's counts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct WorkerCounts {
     pub name: Name,
     pub jobs: usize,
@@ -209,7 +209,7 @@ pub struct WorkerCounts {
 }
 
 /// A day's statistics of a queue.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StatsView {
     pub wait: Series,
     pub run: Series,
@@ -219,7 +219,7 @@ pub struct StatsView {
 }
 
 /// A throttle.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ThrottleView {
     pub id: Name,
     pub maximum: f64,
@@ -228,7 +228,7 @@ pub struct ThrottleView {
 }
 
 /// Totals of a tenant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Totals {
     pub jobs: usize,
     pub keys: usize,
@@ -237,7 +237,7 @@ pub struct Totals {
 }
 
 /// Figures of a tenant.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Overview {
     pub jobs: usize,
     /// Finished jobs that are kept.
@@ -254,7 +254,7 @@ pub struct Overview {
 }
 
 /// Figures of a queue. Histograms, failures and retries are today's.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct QueueOverview {
     pub counts: QueueCounts,
     /// Seconds for which the job has waited that has waited longest; none: no job waits.
@@ -289,7 +289,7 @@ impl QueueOverview {
 }
 
 /// How many samples lie below each of [`Histogram::BOUNDS`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Histogram {
     pub below: [u64; Histogram::BOUNDS.len()],
     pub count: u64,
@@ -316,7 +316,7 @@ impl Histogram {
 }
 
 /// An expected no: a stable code with the facts to explain it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Refusal {
     /// There is no such job.
     NoJob { jid: Name },

@@ -9,7 +9,9 @@ mod bench;
 mod bus;
 mod cli;
 mod clock;
+mod cluster;
 mod config;
+mod copy;
 mod dialect;
 mod doctor;
 #[cfg(any(test, feature = "fuzzing"))]

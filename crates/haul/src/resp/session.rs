@@ -254,6 +254,14 @@ impl Session {
                 error("NOPERM this is for all tenants and needs a token of role admin for the tenant *")
             }
             ("script", rest) => script(server, rest),
+            ("nodes", []) => match &self.access {
+                Some(access) if access.is_server_wide() => {
+                    let document = crate::http::ClusterDoc::of(server.shard.keeper());
+                    Step::Reply(bulk(&serde_json::to_vec(&document).unwrap_or_default()))
+                }
+                Some(_) => error("NOPERM this token is for one tenant; the nodes are everybody's"),
+                None => error("NOAUTH Authentication required."),
+            },
             ("info", _) => match &self.access {
                 Some(access) => Step::Reply(bulk(info::text(server, access).as_bytes())),
                 None => error("NOAUTH Authentication required."),

@@ -36,7 +36,7 @@ use jobs::Jobs;
 pub(crate) use scheduler::Policy;
 
 use crate::clock;
-use crate::shard::Shard;
+use crate::cluster::Shards;
 
 /// Locks last this long, in seconds, and are renewed in time.
 const LOCK_SECONDS: f64 = 300.0;
@@ -117,7 +117,7 @@ impl Daemon {
     /// Opens the journal and starts what fills the engine from it and runs what is there.
     pub(crate) async fn start(
         data: PathBuf,
-        shard: Shard,
+        shard: Shards,
         settings: Settings,
         stop: watch::Receiver<bool>,
     ) -> anyhow::Result<(Arc<Self>, tokio::task::JoinHandle<()>)> {

@@ -87,7 +87,7 @@ impl Rig {
 }
 
 async fn finish(shard: &Shard, render: Render, outcome: Outcome) -> Result<Frame, Fault> {
-    shard.texts(outcome).await.map(|(reply, texts)| render.frame(reply, &texts))
+    super::texts(outcome).await.map(|(reply, texts)| render.frame(reply, &texts))
 }
 
 fn bulk(text: &str) -> Result<Frame, Fault> {
