@@ -1,6 +1,8 @@
 //! `haul serve`: opens the store, loads the engine, listens, and stops cleanly.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::Context;
 use haul_store::{DiskOptions, DiskStore, Fault, ObjectOptions, Place, Store};
@@ -64,8 +66,8 @@ fn reserve_descriptors(limits: &mut crate::resp::Limits) {
 
 /// What holds the data, and how to let go of it.
 enum Holding {
-    /// A folder: the shard's thread.
-    Folder(Shard, std::thread::JoinHandle<Result<(), Fault>>),
+    /// A folder: the shard, its thread, and how long it took to load.
+    Folder(Shard, std::thread::JoinHandle<Result<(), Fault>>, Duration),
     /// A store that nodes share.
     Shared(Keeper),
 }
@@ -73,14 +75,22 @@ enum Holding {
 impl Holding {
     /// Whether it ended by itself, which a person must see to.
     fn has_ended(&self) -> bool {
-        matches!(self, Holding::Folder(_, thread) if thread.is_finished())
+        matches!(self, Holding::Folder(_, thread, _) if thread.is_finished())
+    }
+
+    /// How many jobs were loaded, in what time; of a shared store's shards their keeper tells.
+    fn loaded(&self) -> Option<(usize, Duration)> {
+        match self {
+            Holding::Folder(shard, _, took) => Some((shard.life().jobs.load(Ordering::Relaxed), *took)),
+            Holding::Shared(_) => None,
+        }
     }
 
     /// Finishes what has arrived and closes the data.
     async fn close(self) -> anyhow::Result<()> {
         match self {
             Holding::Shared(keeper) => keeper.leave().await,
-            Holding::Folder(shard, thread) => {
+            Holding::Folder(shard, thread, _) => {
                 shard.stop();
                 match tokio::task::spawn_blocking(move || thread.join()).await? {
                     Ok(result) => result
@@ -113,9 +123,9 @@ async fn hold(
     }
     let began = clock::instant();
     let (core, open) = load(config).await?;
-    tracing::info!(jobs = core.engine().jobs(), took = ?began.elapsed(), "the data is loaded");
+    let took = began.elapsed();
     let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(outlets.clone()))?;
-    Ok((shard.clone().into(), Holding::Folder(shard, thread)))
+    Ok((shard.clone().into(), Holding::Folder(shard, thread, took)))
 }
 
 /// Joins the nodes of a shared store.
@@ -170,6 +180,8 @@ pub(crate) fn object_options(store: &SharedStore, place: Arc<Place>) -> anyhow::
     };
     let mut options = ObjectOptions::new(place, "", runtime.handle().clone());
     options.flush_interval = store.flush_interval;
+    // Far less than it takes for another node to think that this one is gone.
+    options.trust = store.cluster.presence_interval;
     options.cache_bytes = store.cache_bytes;
     options.disk_cache.clone_from(&store.disk_cache);
     Ok(options)
@@ -190,6 +202,7 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     let (audit, audit_thread) = Audit::start(&config.data).context("the audit log cannot be started")?;
     let guard = Guard { gate: gate.clone(), audit, tls: tls.clone() };
     let server = Arc::new(Server::new(&config, shards, outlets, redis.local_addr()?.port(), guard));
+    let loaded = holding.loaded();
     let http_address = match &http {
         Some(listener) => listener.local_addr()?.to_string(),
         None => "off".to_owned(),
@@ -202,6 +215,8 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
         durability = %config.durability,
         tokens = gate.is_required(),
         tls = tls.is_some(),
+        jobs = loaded.map(|(jobs, _)| jobs),
+        loaded_in = loaded.map(|(_, took)| tracing::field::debug(took)),
         "haul is ready"
     );
     let (stop, stopped) = watch::channel(false);

@@ -69,14 +69,29 @@ export const audit = {
     })), 'Nothing has been written down yet.'),
 };
 
+// Who shares the store, and who has which shard.
+function nodes(cluster) {
+  return [
+    h('h2', null, 'Nodes'),
+    h('p', null, 'Store ', h('span', { class: 'mono' }, plain(cluster.store)), cluster.reached ? '' : h('strong', null, ' does not answer')),
+    table('Nodes', [{ label: 'node' }, { label: 'address' }, { label: 'version' }, { label: 'shards', n: true }, { label: 'seen' }, { label: '' }],
+      cluster.nodes.map((node) => ({ key: node.id, cells: [node.id, h('span', { class: 'mono' }, plain(node.address)), plain(node.version), node.shards,
+        `${span(node.seen_seconds_ago)} ago`, node.leaving ? 'leaving' : node.id === cluster.node ? 'this one' : ''] }))),
+    h('h2', null, 'Shards'),
+    table('Shards', [{ label: 'shard', n: true }, { label: 'node' }, { label: 'epoch', n: true }, { label: 'jobs', n: true }, { label: 'rounds in flight', n: true }, { label: 'last commit, ms', n: true }],
+      cluster.shards.map((shard) => ({ key: shard.shard, cells: [String(shard.shard), shard.node ?? h('strong', null, 'on its way'), shard.epoch, count(shard.jobs), shard.in_flight, shard.commit_ms.toFixed(1)] }))),
+  ];
+}
+
 export const system = {
   title: () => 'System',
   load: async (params, signal) => {
     const info = await get('/info', null, { signal });
     const metrics = me.any_tenant ? await ask('GET', '/metrics', undefined, { text: true, signal }) : '';
-    return { info, metrics };
+    const cluster = me.any_tenant ? await get('/cluster', null, { signal }) : {};
+    return { info, metrics, cluster };
   },
-  render: ({ info, metrics }) => {
+  render: ({ info, metrics, cluster }) => {
     const helps = new Map();
     const rows = [];
     for (const line of metrics.split('\n')) {
@@ -89,6 +104,7 @@ export const system = {
       facts([['Version', info.version], ['Up for', span(info.uptime)], ['Durability', info.durability], ['Tenant', name(info.tenant)],
         ['Jobs', count(info.jobs)], ['Queues', count(info.queues)], ['Workers', count(info.workers)],
         ['Interface', h('a', { href: '/openapi.json' }, '/openapi.json')]]),
+      cluster.store ? nodes(cluster) : null,
       rows.length ? table('Figures of the server', [{ label: 'figure' }, { label: '' }, { label: 'value', n: true }, { label: 'what it is' }],
         rows.map((row, index) => ({ key: `${row[1]}${row[2] ?? ''}${index}`, cells: [row[1], h('span', { class: 'mono' }, plain(row[2] ?? '')), row[3], helps.get(row[1].replace(/_(sum|count)$/, '')) ?? helps.get(row[1]) ?? ''] }))) : null,
     ];

@@ -19,7 +19,7 @@ pub(super) struct Cluster {}
 
 impl Cluster {
     pub(super) async fn run(self, session: &Session) -> Done {
-        let answer = session.client.call_idempotent(&["NODES"]).await?;
+        let answer = session.client.call_idempotent(&["HAUL.NODES"]).await?;
         let document: Value = match &answer {
             Frame::Bulk(text) => serde_json::from_slice(text).unwrap_or_default(),
             _ => Value::Null,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use haul_cluster::{Held, Plan, Presence, Seen, Sight};
 use haul_store::{Fault, ObjectOptions, ObjectStore, Place, Store as _};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -16,8 +17,7 @@ use super::link::Link;
 use super::listen::{self, Asked};
 use super::meta::Meta;
 use super::outward::Outward;
-use super::plan::{Plan, Sight};
-use super::presence::{Held, Presence, Register, Seen};
+use super::presence::Register;
 use super::route::{Route, Routes, Shards};
 use super::wire::Ask;
 use crate::clock;
@@ -337,7 +337,9 @@ impl Keeping {
         };
         let Plan { open, close, wanted, at } = sight.plan();
         self.wanted.retain(|shard, _| wanted.contains(shard));
-        wanted.iter().for_each(|shard| drop(self.wanted.entry(*shard).or_insert(now)));
+        for shard in wanted {
+            self.wanted.entry(shard).or_insert(now);
+        }
         for shard in 0..self.meta.shards {
             let link = at.get(&shard).and_then(|node| self.links.get(node));
             self.routes.point(shard, link);
@@ -409,15 +411,24 @@ impl Keeping {
         open.shard.stop();
     }
 
+    fn close_all(&mut self) {
+        let all: Vec<u32> =
+            self.open.keys().filter(|shard| !self.busy.contains_key(*shard)).copied().collect();
+        all.into_iter().for_each(|shard| self.close(shard));
+    }
+
     async fn leave(&mut self, heard: &mut mpsc::UnboundedReceiver<Word>) {
         self.own.leaving = true;
         let deadline = tokio::time::Instant::from_std(clock::instant()) + LEAVE_MAX;
         self.announce().await;
-        let all: Vec<u32> = self.open.keys().copied().collect();
-        all.into_iter().for_each(|shard| self.close(shard));
+        self.close_all();
         while !self.open.is_empty() || self.busy.values().any(|busy| *busy == Busy::Opening) {
             match tokio::time::timeout_at(deadline, heard.recv()).await {
-                Ok(Some(word)) => self.hear(word).await,
+                Ok(Some(word)) => {
+                    self.hear(word).await;
+                    // One that was just being opened.
+                    self.close_all();
+                }
                 Ok(None) => break,
                 Err(_) => {
                     tracing::warn!(

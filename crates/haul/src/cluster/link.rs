@@ -36,7 +36,6 @@ pub(crate) enum Told {
 
 /// A link to one node. It ends when dropped.
 pub(crate) struct Link {
-    pub(crate) node: String,
     shared: Arc<Shared>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -80,10 +79,10 @@ impl Shared {
 
 impl Link {
     /// Connects, again and again.
-    pub(crate) fn start(node: String, address: String, secret: String, outward: Outward) -> Self {
+    pub(crate) fn start(address: String, secret: String, outward: Outward) -> Self {
         let shared = Arc::<Shared>::default();
         let task = tokio::spawn(keep_up(address, secret, outward, shared.clone()));
-        Link { node, shared, task }
+        Link { shared, task }
     }
 
     /// Asks; cancelled, nobody waits for the answer over there either.

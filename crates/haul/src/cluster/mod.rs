@@ -2,9 +2,8 @@
 //! every node serves every client.
 //!
 //! - `meta`: what the data set is: how many shards, and the nodes' common secret.
-//! - `placement`: which shard a tenant is in, and which node a shard should be on. Pure.
 //! - `presence`: who is there, by objects in the bucket.
-//! - `keeper`: opens what is this node's and closes what is not; `plan` decides, the rest does.
+//! - `keeper`: opens what is this node's and closes what is not. The crate `haul-cluster` decides.
 //! - `wire`: what nodes say to each other; `link`: asking another node; `listen`: being asked.
 //! - `route`: [`Shards`], what the rest of the server holds: a call goes to its shard, wherever that is.
 //!
@@ -16,19 +15,16 @@ mod link;
 mod listen;
 mod meta;
 mod outward;
-mod placement;
-mod plan;
 mod presence;
 mod route;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+pub(crate) use haul_cluster::{Presence, shard_of};
 pub(crate) use keeper::{Keeper, Start, start};
 pub(crate) use meta::{Meta, SHARDS_MAX};
 pub(crate) use outward::Outward;
-pub(crate) use placement::shard_of;
-pub(crate) use presence::Presence;
 pub(crate) use route::Shards;
 
 use std::net::SocketAddr;

@@ -4,48 +4,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use haul_cluster::{Presence, Seen};
 use haul_store::{Fault, Place};
-use serde::{Deserialize, Serialize};
 
 const FOLDER: &str = "nodes";
-
-/// What a node says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Presence {
-    /// New at every start.
-    pub(crate) id: String,
-    /// Where other nodes find it.
-    pub(crate) address: String,
-    pub(crate) http: Option<String>,
-    pub(crate) redis: String,
-    pub(crate) version: String,
-    pub(crate) started_at: f64,
-    /// It gives its shards away and takes none.
-    pub(crate) leaving: bool,
-    /// What it owns.
-    pub(crate) shards: Vec<Held>,
-}
-
-/// A shard that a node owns.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Held {
-    pub(crate) shard: u32,
-    /// How often it was opened: the higher is the later owner.
-    pub(crate) epoch: u64,
-    pub(crate) jobs: usize,
-    /// Rounds not durable yet.
-    pub(crate) in_flight: usize,
-    /// What the last commit took.
-    pub(crate) commit_ms: f64,
-}
-
-/// A node as another sees it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Seen {
-    pub(crate) presence: Presence,
-    /// Since it last gave a sign, by the store's clock.
-    pub(crate) age_ms: i64,
-}
 
 /// Reads and writes presences; keeps those that did not change since they were read.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use haul_engine::{Call, Name};
+use haul_engine::{Call, Command, Name, Reply};
 use haul_store::Fault;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -11,8 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::keeper::Keeper;
 use super::link::{Link, Told};
 use super::outward::Outward;
-use super::placement;
-use crate::shard::{Common, Counters, Delivery, Gone, Outcome, Shard};
+use crate::shard::{Common, Counters, Delivery, Fetch, Gone, Outcome, Shard};
 
 /// Before asking again a node that said the shard is not there.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -138,7 +137,7 @@ impl Routes {
     }
 
     pub(super) fn shard_of(&self, tenant: &Name) -> u32 {
-        placement::shard_of(tenant, u32::try_from(self.of.len()).unwrap_or(1))
+        haul_cluster::shard_of(tenant, u32::try_from(self.of.len()).unwrap_or(1))
     }
 
     fn route(&self, shard: u32) -> Route {
@@ -187,6 +186,11 @@ impl Routes {
         else {
             return Delivery { outcomes: Some(Vec::new()) };
         };
+        if let [call] = calls.as_slice()
+            && matches!(call.command, Command::Tenants)
+        {
+            return self.tenants(call).await;
+        }
         let shard = self.shard_of(first);
         if watched.iter().any(|(tenant, ..)| self.shard_of(tenant) != shard) {
             let what = "a transaction and the keys it watches are of tenants in different shards".to_owned();
@@ -204,6 +208,22 @@ impl Routes {
             outcomes.extend(delivery.outcomes.unwrap_or_default());
         }
         Delivery { outcomes: Some(outcomes) }
+    }
+
+    /// The one question about all tenants: every shard is asked.
+    async fn tenants(&self, call: &Call) -> Delivery {
+        let shards = 0..u32::try_from(self.of.len()).unwrap_or(0);
+        let asked = shards.map(|shard| self.ask_shard(shard, vec![call.clone()], Vec::new(), None));
+        let mut names = Vec::new();
+        for delivery in futures_util::future::join_all(asked).await {
+            match delivery.outcomes.into_iter().flatten().next() {
+                Some(Outcome::Done { reply: Ok(Reply::Names(some)), .. }) => names.extend(some),
+                other => return Delivery { outcomes: Some(other.into_iter().collect()) },
+            }
+        }
+        names.sort_unstable();
+        let outcome = Outcome::Done { reply: Ok(Reply::Names(names)), bodies: Fetch::default() };
+        Delivery { outcomes: Some(vec![outcome]) }
     }
 
     /// Asks whoever has the shard, and again while nothing was done and there is patience left.

@@ -5,6 +5,7 @@
 //! talk, and whoever needs one that does not answer is told to try again.
 
 use bytes::Bytes;
+use haul_cluster::Presence;
 use haul_engine::{BodyId, Call, Event, Name, Notice, Refusal, Reply};
 use haul_store::Fault;
 use hmac::{Hmac, Mac};
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::presence::Presence;
 use crate::shard::{Fetch, Outcome};
 
 /// Of everything that is sent.

@@ -40,7 +40,7 @@ pub(crate) struct Copied {
     pub(crate) bytes: u64,
     /// Those that were there already.
     pub(crate) kept: u64,
-    digest: u128,
+    pub(crate) digest: u128,
 }
 
 impl Copied {

@@ -268,7 +268,11 @@ impl Loop {
                 core = self.look_around(core, clock)?;
             }
             if stop {
-                self.let_out(0)?;
+                if let Err(fault) = self.let_out(0) {
+                    // They may have been done: who is not told so would ask again elsewhere.
+                    self.flight.abandon(&fault);
+                    return Err(fault);
+                }
                 return core.close();
             }
         }

@@ -129,3 +129,30 @@ fn a_wrong_url_is_named() {
         assert!(matches!(&fault, Fault::Refused { url: named, .. } if named == url), "{fault}");
     }
 }
+
+#[test]
+#[ignore = "needs a server: tests/object/run starts it"]
+fn a_server_conforms() {
+    let variable = |name: &str| std::env::var(name).ok();
+    let access = Access {
+        endpoint: variable("HAUL_STORE_ENDPOINT"),
+        allow_http: variable("HAUL_STORE_ALLOW_HTTP").is_some(),
+        ..Access::default()
+    };
+    let run = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+    let url = format!("{}/conformance-{run}", variable("HAUL_STORE_URL").unwrap());
+    let place = Arc::new(Place::new(&url, &access).unwrap());
+    let runtime = runtime();
+    runtime.block_on(place.probe("probe/1")).unwrap();
+    let open = &mut |case: u32| {
+        let mut options = ObjectOptions::new(place.clone(), format!("case-{case}"), runtime.handle().clone());
+        options.flush_interval = Duration::from_millis(1);
+        Box::new(ObjectStore::open(&options).unwrap()) as Box<dyn Store>
+    };
+    crate::conformance::check(open, 5);
+    let options = ObjectOptions::new(place.clone(), "fencing", runtime.handle().clone());
+    let mut first = ObjectStore::open(&options).unwrap();
+    let mut second = ObjectStore::open(&options).unwrap();
+    assert_eq!(first.commit(batch("a")), Err(Fault::Fenced));
+    second.commit(batch("b")).unwrap();
+}
