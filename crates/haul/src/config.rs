@@ -23,8 +23,7 @@ const LOG_BYTES_LEAST: u64 = 64 << 10;
 const METRICS_QUEUES_MAX: usize = 200;
 
 /// What is logged unless set.
-const LOG_FILTER: &str =
-    "info,fjall=warn,lsm_tree=warn,slatedb=error,slatedb_txn_obj=error,object_store=warn";
+const LOG_FILTER: &str = "info,fjall=warn,lsm_tree=warn,slatedb=off,slatedb_txn_obj=off,object_store=warn";
 
 /// A text that is never shown.
 #[derive(Clone, Default, Deserialize)]
@@ -452,7 +451,6 @@ impl Raw {
             None => None,
             Some(shards) => Some(in_range("shards", shards, 1..=crate::cluster::SHARDS_MAX as usize)?),
         };
-        let defaults = Access::default();
         let cache_max = choose(
             "store-disk-cache-bytes",
             self.store_disk_cache_bytes,
@@ -462,22 +460,7 @@ impl Raw {
         )?;
         Ok(Some(SharedStore {
             url,
-            access: Access {
-                endpoint: text(&self.store_endpoint, &file.store_endpoint),
-                allow_http: self.store_allow_http.or(file.store_allow_http).unwrap_or(false),
-                request_timeout: span(
-                    "store-timeout",
-                    text(&self.store_timeout, &file.store_timeout),
-                    defaults.request_timeout,
-                )?,
-                retries_max: choose(
-                    "store-retries-max",
-                    self.store_retries_max,
-                    file.store_retries_max,
-                    defaults.retries_max,
-                    0..=100,
-                )?,
-            },
+            access: self.access(file, &span)?,
             shards: shards.and_then(|shards| u32::try_from(shards).ok()),
             flush_interval: Duration::from_millis(choose(
                 "store-flush-ms",
@@ -507,6 +490,30 @@ impl Raw {
             )?,
             cluster: self.cluster(file, &span)?,
         }))
+    }
+
+    /// How the bucket is reached.
+    fn access(
+        &self,
+        file: &Raw,
+        span: &dyn Fn(&str, Option<String>, Duration) -> anyhow::Result<Duration>,
+    ) -> anyhow::Result<Access> {
+        let text = |flag: &Option<String>, file: &Option<String>| flag.clone().or_else(|| file.clone());
+        let defaults = Access::default();
+        Ok(Access {
+            endpoint: text(&self.store_endpoint, &file.store_endpoint),
+            allow_http: self.store_allow_http.or(file.store_allow_http).unwrap_or(false),
+            request_timeout: span(
+                "store-timeout",
+                text(&self.store_timeout, &file.store_timeout),
+                defaults.request_timeout,
+            )?,
+            retries_max: in_range(
+                "store-retries-max",
+                self.store_retries_max.or(file.store_retries_max).unwrap_or(defaults.retries_max),
+                0..=100,
+            )?,
+        })
     }
 
     fn cluster(

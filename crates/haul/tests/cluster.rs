@@ -54,7 +54,7 @@ impl Store {
     fn node(&self, name: &str, extra: &[&str]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
         command.args(["serve", "--redis", "127.0.0.1:0", "--http", "off", "--node", "127.0.0.1:0"]);
-        command.args(["--handlers", "off", "--presence-interval", "300", "--store", &self.url]);
+        command.args(["--handlers", "off", "--presence-interval", "500", "--store", &self.url]);
         command.arg("--data").arg(self.folder.path().join(name)).args(extra);
         Server::spawn(command).unwrap_or_else(|refused| panic!("the node did not start: {refused:?}"))
     }

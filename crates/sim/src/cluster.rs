@@ -20,8 +20,8 @@ const WORKERS: usize = 4;
 const NODES_MAX: usize = 4;
 /// As in the server by default.
 const GONE_AFTER: Duration = Duration::from_secs(8);
-/// How long a node that only looks trusts that it still owns a shard.
-const TRUST: f64 = 3.0;
+/// Between two signs of life; also how long a node that only looks trusts that it still owns a shard.
+const PRESENCE: f64 = 2.0;
 
 /// A deliberate mistake, to see that the checker notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,8 @@ struct Node {
     /// Where it believes the shards are.
     at: BTreeMap<u32, String>,
     wanted: BTreeMap<u32, f64>,
+    /// When it last said that it lives.
+    looked_at: f64,
 }
 
 /// What a client asks.
@@ -206,6 +208,7 @@ impl World {
             stuck: Vec::new(),
             at: BTreeMap::new(),
             wanted: BTreeMap::new(),
+            looked_at: 0.0,
         };
         match self.nodes.get_mut(at) {
             Some(old) => *old = node,
@@ -215,6 +218,11 @@ impl World {
 
     fn step(&mut self) -> Checked<String> {
         self.now += self.rng.below(1000) as f64 / 1000.0;
+        for at in 0..self.nodes.len() {
+            if self.nodes.get(at).is_some_and(|node| self.now - node.looked_at >= PRESENCE) {
+                self.look(at);
+            }
+        }
         let at = self.rng.below(self.nodes.len());
         match self.rng.below(40) {
             0..10 => {
@@ -285,6 +293,7 @@ impl World {
         if !node.up || node.paused || node.cut {
             return;
         }
+        node.looked_at = self.now;
         announce(node, &mut self.bucket, self.now);
         let nodes: Vec<Seen> = self
             .bucket
@@ -400,7 +409,7 @@ impl World {
         let batch = batch_of(&mut open.engine);
         let Ok(reply) = reply else { return Ok("refused") };
         if batch.is_empty() {
-            let trusted = clock - open.confirmed < TRUST;
+            let trusted = clock - open.confirmed < PRESENCE;
             if !trusted && (node.cut || open.store.submit(Batch::default()).is_err()) {
                 node.open.remove(&shard);
                 return Ok("try again");

@@ -19,6 +19,8 @@ pub(super) struct Flight {
     /// Wakes the shard's thread; weak, for the thread is to end when nobody else has a handle.
     wake: Weak<Sender<Message>>,
     waiter: Option<Waiter>,
+    /// Why none of those left will land.
+    failed: Option<Fault>,
 }
 
 /// A thread that waits for one ticket after the other.
@@ -29,7 +31,7 @@ struct Waiter {
 
 impl Flight {
     pub(super) fn new(wake: Weak<Sender<Message>>) -> Self {
-        Flight { rounds: VecDeque::new(), wake, waiter: None }
+        Flight { rounds: VecDeque::new(), wake, waiter: None, failed: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -37,19 +39,25 @@ impl Flight {
     }
 
     /// Takes a round that was given to the store.
-    pub(super) fn add(&mut self, mut round: Round, began: Instant) -> Result<(), Fault> {
+    pub(super) fn add(&mut self, mut round: Round, began: Instant) {
         let ticket = std::mem::replace(&mut round.ticket, Ticket::durable());
         if !ticket.is_durable() {
-            self.waiter()?.tickets.send(ticket).map_err(|_| no_thread("it ended"))?;
             round.pending = true;
+            let given = self
+                .waiter()
+                .and_then(|waiter| waiter.tickets.send(ticket).map_err(|_| no_thread("it ended")));
+            // It stays here all the same: whoever waits for it must be told that it may have been done.
+            self.failed = self.failed.take().or(given.err());
         }
         self.rounds.push_back((round, began));
-        Ok(())
     }
 
     /// The next round that has landed; waits for one while more than `left_max` are on their way.
     pub(super) fn next(&mut self, left_max: usize) -> Option<Result<(Round, Instant), Fault>> {
         let (first, _) = self.rounds.front()?;
+        if let Some(fault) = &self.failed {
+            return Some(Err(fault.clone()));
+        }
         if first.pending {
             let landed = &self.waiter.as_ref()?.landed;
             let result = match landed.try_recv() {
@@ -59,6 +67,7 @@ impl Flight {
                 Err(TryRecvError::Disconnected) => Err(no_thread("it ended")),
             };
             if let Err(fault) = result {
+                self.failed = Some(fault.clone());
                 return Some(Err(fault));
             }
         }
@@ -69,7 +78,7 @@ impl Flight {
     pub(super) fn abandon(&mut self, fault: &Fault) {
         self.rounds.drain(..).for_each(|(round, _)| round.abandon(fault));
         // What it still waits for is of no interest any more.
-        self.waiter = None;
+        (self.waiter, self.failed) = (None, None);
     }
 
     fn waiter(&mut self) -> Result<&Waiter, Fault> {

@@ -282,7 +282,7 @@ impl Loop {
     fn finish(&mut self, core: &mut Core) -> Result<(), Fault> {
         let began = clock::instant();
         let round = core.finish()?;
-        self.flight.add(round, began)?;
+        self.flight.add(round, began);
         let now = Gauges { jobs: core.engine().jobs(), waiting: core.waiting(), ..self.gauges };
         self.gauges.set(&self.counters, now);
         self.life.jobs.store(now.jobs, Ordering::Relaxed);

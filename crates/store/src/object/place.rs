@@ -97,12 +97,20 @@ impl Place {
     /// Whether it can be written to, and whether it refuses to create what exists: all safety rests on that.
     /// `name` must be new.
     pub async fn probe(&self, name: &str) -> Result<(), Fault> {
-        if !self.create(name, Bytes::from_static(b"probe")).await? {
+        let reached = |fault| {
+            match fault {
+            Fault::Retry { what } => self.refused(&format!(
+                "it does not answer: {what}. Look at the address (--store-endpoint) and whether it has TLS (--store-allow-http)"
+            )),
+            fault => fault,
+        }
+        };
+        if !self.create(name, Bytes::from_static(b"probe")).await.map_err(reached)? {
             return Ok(());
         }
         let again = self.create(name, Bytes::from_static(b"again")).await;
         let _ = self.remove(name).await;
-        match again? {
+        match again.map_err(reached)? {
             false => Ok(()),
             true => Err(self.refused(
                 "it overwrites an object although it was asked to create it only if absent (conditional put); \
@@ -179,7 +187,11 @@ impl Place {
 /// An error with what to do about it.
 fn explain(error: &Error) -> String {
     let said = one_line(error);
+    let unknown = ["SignatureDoesNotMatch", "InvalidAccessKeyId", "AuthenticationFailed"];
     match error {
+        Error::PermissionDenied { .. } if unknown.iter().any(|code| said.contains(code)) => {
+            format!("the credentials are wrong; set them as the store's own tools want them ({said})")
+        }
         Error::Unauthenticated { .. } => {
             format!(
                 "the credentials are wrong or missing; set them as the store's own tools want them ({said})"
