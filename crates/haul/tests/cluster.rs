@@ -68,11 +68,20 @@ fn nodes(client: &mut Client) -> serde_json::Value {
     client.json(&["HAUL.NODES"])
 }
 
-/// Every shard has an owner, and this many nodes are there.
+/// Every shard has an owner, this many nodes are there, and none of it has changed for a while.
 fn settled(client: &mut Client, count: usize) -> bool {
-    let document = nodes(client);
-    let all = |list: &str| document[list].as_array().unwrap().clone();
-    all("nodes").len() == count && all("shards").iter().all(|shard| shard["node"].is_string())
+    let mut look = || {
+        let document = nodes(client);
+        let owned = |shard: &serde_json::Value| (shard["node"].clone(), shard["epoch"].clone());
+        let shards: Vec<_> = document["shards"].as_array().unwrap().iter().map(owned).collect();
+        let whole = shards.iter().all(|(node, epoch)| node.is_string() && *epoch != 0);
+        (document["nodes"].as_array().unwrap().len() == count && whole).then_some(shards)
+    };
+    let before = look();
+    before.is_some() && {
+        std::thread::sleep(Duration::from_millis(1200));
+        look() == before
+    }
 }
 
 fn call(client: &mut Client, line: &str) -> Frame {

@@ -228,7 +228,7 @@ impl Keeping {
                     // Not in the bucket's list yet, or this node looked before it came.
                     None => nodes.push(Seen { presence, age_ms: 0 }),
                 }
-                self.act(nodes);
+                self.respond(nodes).await;
             }
             Word::Opened(shard, Ok(open)) => {
                 self.busy.remove(&shard);
@@ -275,7 +275,7 @@ impl Keeping {
                     tracing::info!("the store answers again");
                 }
                 self.sweep(&nodes).await;
-                self.act(nodes);
+                self.respond(nodes).await;
             }
             Err(fault) if was => tracing::error!(%fault, "the store does not answer"),
             Err(_) => {}
@@ -291,18 +291,30 @@ impl Keeping {
         }
     }
 
-    /// Says at once, to the bucket and to every node, what this one owns now.
-    async fn announce(&mut self) {
+    /// Says at once, to the bucket and to every node, what this one owns now, or is about to.
+    async fn say(&mut self) {
         self.own.shards = self.held();
         let presence = Ask::Presence(self.own.clone());
         self.links.values().for_each(|link| link.say(&presence));
         // The next beat says it again.
         let _ = Register::announce(&self.shared.place, &self.own).await;
+    }
+
+    /// Says it, and does what follows for this node.
+    async fn announce(&mut self) {
+        self.say().await;
         let mut nodes = lock(&self.shared.nodes).clone();
         if let Some(own) = nodes.iter_mut().find(|seen| seen.presence.id == self.own.id) {
             own.presence = self.own.clone();
         }
-        self.act(nodes);
+        self.respond(nodes).await;
+    }
+
+    /// Does what follows; what is being opened is said at once, so that no other node opens it too.
+    async fn respond(&mut self, nodes: Vec<Seen>) {
+        if self.act(nodes) {
+            self.say().await;
+        }
     }
 
     fn held(&self) -> Vec<Held> {
@@ -316,11 +328,13 @@ impl Keeping {
                 commit_ms: life.commit_micros.load(Ordering::Relaxed) as f64 / 1000.0,
             }
         });
-        held.collect()
+        let opening = self.busy.iter().filter(|(_, busy)| **busy == Busy::Opening);
+        // The lowest epoch: whoever has it open is the owner.
+        held.chain(opening.map(|(shard, _)| Held { shard: *shard, ..Held::default() })).collect()
     }
 
-    /// Does what follows from what is seen.
-    fn act(&mut self, mut nodes: Vec<Seen>) {
+    /// Does what follows from what is seen; whether it began to open a shard.
+    fn act(&mut self, mut nodes: Vec<Seen>) -> bool {
         // Of itself a node knows best.
         if let Some(own) = nodes.iter_mut().find(|seen| seen.presence.id == self.own.id) {
             own.presence = self.own.clone();
@@ -351,11 +365,14 @@ impl Keeping {
                 self.close(shard);
             }
         }
+        let mut began = false;
         for shard in open {
             if !self.busy.contains_key(&shard) && !self.open.contains_key(&shard) {
                 self.begin_open(shard);
+                began = true;
             }
         }
+        began
     }
 
     /// A link to every node that lives.
@@ -370,7 +387,7 @@ impl Keeping {
         let mut changed = self.links.len() != before;
         for (id, address) in alive {
             if !self.links.contains_key(&id) {
-                let link = Link::start(id.clone(), address, self.meta.secret.clone(), self.outward.clone());
+                let link = Link::start(address, self.meta.secret.clone(), self.outward.clone());
                 self.links.insert(id, Arc::new(link));
                 changed = true;
             }
