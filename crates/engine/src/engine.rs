@@ -197,6 +197,12 @@ impl Engine {
         changes
     }
 
+    /// Whether [`Engine::take_changes`] may have anything to give.
+    pub fn has_changes(&self) -> bool {
+        let round = &self.round;
+        !(round.tenants.is_empty() && round.bodies.is_empty() && round.dropped.is_empty())
+    }
+
     /// How many jobs there are, over all tenants.
     pub fn jobs(&self) -> usize {
         self.tenants.values().map(|tenant| tenant.jobs.len()).sum()

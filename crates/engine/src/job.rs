@@ -291,6 +291,24 @@ impl Job {
         texts.chain(self.history.texts()).filter_map(Text::body)
     }
 
+    /// The same, to be given other numbers.
+    pub(crate) fn bodies_mut(&mut self, each: &mut dyn FnMut(&mut crate::BodyId)) {
+        let mut text = |text: &mut Text| {
+            if let Text::Long(id) = text {
+                each(id);
+            }
+        };
+        text(&mut self.data);
+        self.history.texts_mut(&mut text);
+        let Some(more) = self.more.as_deref_mut() else { return };
+        more.failure.iter_mut().for_each(|failure| text(&mut failure.message));
+        more.result.iter_mut().for_each(&mut text);
+        for report in more.report.iter_mut() {
+            report.output.iter_mut().chain(&mut report.checkpoint).for_each(&mut text);
+        }
+        more.task.iter_mut().for_each(|task| task.texts_mut(&mut text));
+    }
+
     /// Since when a worker could have taken it: from its order in the work index, where that tells.
     pub(crate) fn available_since(&self) -> f64 {
         let entered = (self.priority - self.score) * 1e10;

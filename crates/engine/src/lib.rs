@@ -60,7 +60,7 @@ pub use keyspace::{KeyAnswer, KeyCommand, Value};
 pub use name::Name;
 pub use notice::{KINDS, Kind, Notice};
 pub use number::parse_number;
-pub use record::{RecordError, describe_key};
+pub use record::{RecordError, describe_key, renumber, tenant_of};
 pub use recur::Recur;
 pub use reply::*;
 pub use score::Score;

@@ -127,6 +127,20 @@ fn split_key(bytes: &[u8]) -> Option<(Name, Key)> {
     Some((Name::new(tenant), key))
 }
 
+/// Whose record a header is: for those who move records between shards.
+pub fn tenant_of(key: &[u8]) -> Result<Name, RecordError> {
+    decode_key(key).map(|(tenant, _)| tenant)
+}
+
+/// Hands every body that a header names to `each`, which may give it another number; answers the header's value then.
+pub fn renumber(key: &[u8], value: &[u8], each: &mut dyn FnMut(&mut BodyId)) -> Result<Vec<u8>, RecordError> {
+    let (_, name) = decode_key(key)?;
+    let Key::Job(_) = name else { return Ok(value.to_vec()) };
+    let mut job = decode_job(&name, value)?;
+    job.bodies_mut(each);
+    Ok(Encoder::default().encode_job(&job))
+}
+
 /// A key in words, for error messages.
 pub fn describe_key(bytes: &[u8]) -> String {
     match decode_key(bytes) {

@@ -108,20 +108,36 @@ function parts({ samples }) {
       ['Pops that wait', told('haul_blocked_pops', count)], ['Event streams', told('haul_event_streams', count)], ['Ready', told('haul_ready', (one) => one ? 'yes' : 'no')]])));
 }
 
+// Who shares the store, and who has which shard.
+function nodes(cluster) {
+  return [
+    h('h2', null, 'Nodes'),
+    h('p', null, 'Store ', h('span', { class: 'mono' }, plain(cluster.store)), cluster.reached ? '' : h('strong', null, ' does not answer')),
+    table('Nodes', [{ label: 'node' }, { label: 'address' }, { label: 'version' }, { label: 'shards', n: true }, { label: 'seen' }, { label: '' }],
+      cluster.nodes.map((node) => ({ key: node.id, cells: [node.id, h('span', { class: 'mono' }, plain(node.address)), plain(node.version), node.shards,
+        `${span(node.seen_seconds_ago)} ago`, node.leaving ? 'leaving' : node.id === cluster.node ? 'this one' : ''] }))),
+    h('h2', null, 'Shards'),
+    table('Shards', [{ label: 'shard', n: true }, { label: 'node' }, { label: 'epoch', n: true }, { label: 'jobs', n: true }, { label: 'rounds in flight', n: true }, { label: 'last commit, ms', n: true }],
+      cluster.shards.map((shard) => ({ key: shard.shard, cells: [String(shard.shard), shard.node ?? h('strong', null, 'on its way'), shard.epoch, count(shard.jobs), shard.in_flight, shard.commit_ms.toFixed(1)] }))),
+  ];
+}
+
 export const system = {
   title: () => 'System',
   load: async (params, signal) => {
     const info = await get('/info', null, { signal });
     const metrics = me.any_tenant ? await ask('GET', '/metrics', undefined, { text: true, signal }) : '';
-    return { info, metrics };
+    const cluster = me.any_tenant ? await get('/cluster', null, { signal }) : {};
+    return { info, metrics, cluster };
   },
-  render: ({ info, metrics }) => {
+  render: ({ info, metrics, cluster }) => {
     const figures = read(metrics);
     const rows = figures.samples.slice(0, 300);
     return [
       facts([['Version', info.version], ['Up for', span(info.uptime)], ['Durability', info.durability], ['Tenant', name(info.tenant)],
         ['Jobs', count(info.jobs)], ['Queues', count(info.queues)], ['Workers', count(info.workers)],
         ['Interface', h('a', { href: '/openapi.json' }, '/openapi.json')]]),
+      cluster.store ? nodes(cluster) : null,
       rows.length ? [parts(figures), h('h2', null, 'All figures'), table('All figures of the server', [{ label: 'figure' }, { label: 'of' }, { label: 'value', n: true }, { label: 'what it is' }],
         rows.map((row) => ({ key: `${row.name}${row.labels}`, cells: [row.name, h('span', { class: 'mono' }, plain(row.labels)), row.value, figures.helps.get(row.name.replace(/_(sum|count)$/, '')) ?? figures.helps.get(row.name) ?? ''] })))] : null,
     ];

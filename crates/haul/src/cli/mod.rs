@@ -10,8 +10,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 mod audit;
 mod change;
+mod cluster;
 mod completions;
 mod config;
+mod copy;
 mod demo;
 mod doctor;
 mod events;
@@ -56,6 +58,9 @@ enum Verb {
     Serve(serve::Serve),
     Demo(demo::Demo),
     Doctor(doctor::Doctor),
+    Copy(copy::Copy),
+    Backup(copy::Backup),
+    Restore(copy::Restore),
     Token(token::Token),
     Audit(audit::Audit),
     Handler(serverless::Handler),
@@ -71,6 +76,7 @@ enum Verb {
 #[derive(Subcommand)]
 enum ClientVerb {
     Ping(ping::Ping),
+    Cluster(cluster::Cluster),
     Top(top::Top),
     Events(events::Events),
     Put(put::Put),
@@ -117,7 +123,24 @@ enum ClientVerb {
 
 /// How `haul --help` groups the subcommands. A test sees to it that none is missing.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Server", &["serve", "demo", "doctor", "token", "audit", "journal", "ping", "bench", "completions"]),
+    (
+        "Server",
+        &[
+            "serve",
+            "demo",
+            "doctor",
+            "copy",
+            "backup",
+            "restore",
+            "token",
+            "audit",
+            "journal",
+            "ping",
+            "cluster",
+            "bench",
+            "completions",
+        ],
+    ),
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
     ("Running", &["work", "run", "tail", "wait", "drain", "workers"]),
     ("Serverless", &["handler", "invoke"]),
@@ -142,6 +165,9 @@ pub fn main() -> ExitCode {
         Verb::Serve(serve) => return serve.run(),
         Verb::Demo(demo) => return demo.run(cli.global),
         Verb::Doctor(doctor) => return doctor::run(&doctor),
+        Verb::Copy(copy) => return copy.run(&cli.global),
+        Verb::Backup(backup) => return backup.run(&cli.global),
+        Verb::Restore(restore) => return restore.run(&cli.global),
         Verb::Bench(bench) => return crate::bench::run(&bench, cli.global.json),
         Verb::Token(token) => token.run(&cli.global),
         Verb::Audit(audit) => audit.run(&cli.global),
@@ -226,6 +252,7 @@ impl ClientVerb {
     async fn run(self, session: &Session) -> Done {
         match self {
             ClientVerb::Ping(verb) => verb.run(session).await,
+            ClientVerb::Cluster(verb) => verb.run(session).await,
             ClientVerb::Top(verb) => verb.run(session).await,
             ClientVerb::Events(verb) => verb.run(session).await,
             ClientVerb::Put(verb) => verb.run(session).await,

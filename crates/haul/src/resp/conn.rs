@@ -385,7 +385,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
 
     async fn read_ahead(&self, outcomes: VecDeque<Outcome>) -> VecDeque<Outcome> {
         let count = outcomes.len();
-        match self.server.shard.read_ahead(outcomes).await {
+        match crate::shard::read_ahead(outcomes).await {
             Ok(outcomes) => outcomes,
             Err(fault) => (0..count).map(|_| Outcome::Fault(fault.clone())).collect(),
         }
@@ -393,7 +393,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
 
     async fn finish(&self, render: Render, outcome: Option<Outcome>) -> Frame {
         let Some(outcome) = outcome else { return Frame::Error("ERR no answer".to_owned()) };
-        match self.server.shard.texts(outcome).await {
+        match crate::shard::texts(outcome).await {
             Ok((reply, texts)) => render.frame(reply, &texts),
             Err(fault) => fault_frame(&fault),
         }
@@ -409,12 +409,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         match step {
             Step::Call(plan) => return self.wait(*plan).await,
             Step::Publish { channel, payload } => {
-                let receivers = self.server.hub.publish(&self.session.tenant, &channel, &payload);
+                let receivers = self.publish(&channel, &payload);
                 // Its own message comes first, as in Redis.
                 self.drain_inbox();
                 self.reply(Frame::Int(receivers as i64));
             }
-            Step::Subscribe { channels, pattern } => self.subscribe(channels, pattern),
+            Step::Subscribe { channels, pattern } => self.subscribe(channels, pattern).await,
             Step::Unsubscribe { channels, pattern } => self.unsubscribe(channels, pattern),
             Step::Multi => {
                 self.transaction = Some(Transaction::default());
@@ -464,7 +464,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     async fn wait(&mut self, plan: Plan) -> Result<(), End> {
         self.flush().await?;
         let Plan { call, render, wait } = plan;
-        let answer = self.server.shard.wait(call, wait.unwrap_or(0.0));
+        let shards = self.server.shard.clone();
+        let answer = shards.wait(call, wait.unwrap_or(0.0));
         tokio::pin!(answer);
         let mut changes = self.server.gate.changes();
         let delivery: Delivery = loop {
@@ -555,7 +556,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                     calls.push(plan.call);
                 }
                 Step::Publish { channel, payload } => {
-                    let receivers = self.server.hub.publish(&self.session.tenant, &channel, &payload);
+                    let receivers = self.publish(&channel, &payload);
                     slots.push(Slot::Ready(Frame::Int(receivers as i64)));
                 }
                 Step::Reply(frame) => slots.push(Slot::Ready(frame)),
@@ -575,13 +576,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         self.write(slots, outcomes).await
     }
 
-    fn subscribe(&mut self, channels: Vec<Bytes>, pattern: bool) {
+    /// A client's message, to subscribers at this node and at all others; how many there are at this one.
+    fn publish(&self, channel: &Bytes, payload: &Bytes) -> usize {
+        if let Some(outward) = self.server.shard.outward() {
+            outward.publish_abroad(&self.session.tenant, channel, payload);
+        }
+        self.server.hub.publish(&self.session.tenant, channel, payload)
+    }
+
+    async fn subscribe(&mut self, channels: Vec<Bytes>, pattern: bool) {
         let id = match &self.inbox {
             Some(inbox) => inbox.id,
             None => {
                 let inbox = self.server.hub.join();
                 let id = inbox.id;
                 self.inbox = Some(inbox);
+                if let Some(outward) = self.server.shard.outward() {
+                    outward.is_listened().await;
+                }
                 id
             }
         };

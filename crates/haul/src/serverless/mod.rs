@@ -40,7 +40,7 @@ use jobs::Jobs;
 pub(crate) use scheduler::Policy;
 
 use crate::clock;
-use crate::shard::Shard;
+use crate::cluster::Shards;
 
 /// Locks are renewed this often, or oftener where they are short.
 const RENEW_EVERY: Duration = Duration::from_secs(29);
@@ -164,7 +164,7 @@ impl Daemon {
     /// Opens the journal and starts what fills the engine from it and runs what is there.
     pub(crate) async fn start(
         data: PathBuf,
-        shard: Shard,
+        shard: Shards,
         settings: Settings,
         stop: watch::Receiver<bool>,
     ) -> anyhow::Result<(Arc<Self>, tokio::task::JoinHandle<()>)> {

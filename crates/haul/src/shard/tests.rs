@@ -87,7 +87,7 @@ impl Rig {
 }
 
 async fn finish(shard: &Shard, render: Render, outcome: Outcome) -> Result<Frame, Fault> {
-    shard.texts(outcome).await.map(|(reply, texts)| render.frame(reply, &texts))
+    super::texts(outcome).await.map(|(reply, texts)| render.frame(reply, &texts))
 }
 
 fn bulk(text: &str) -> Result<Frame, Fault> {
@@ -265,5 +265,116 @@ fn under_any_mixture_of_faults_the_acknowledged_is_there_and_the_refused_is_not(
     let store: Arc<dyn haul_store::Bodies> = core.bodies();
     for id in core.engine().bodies() {
         assert!(store.get(&id.key()).unwrap().is_some(), "body {} is missing", id.0);
+    }
+}
+
+/// A store that takes rounds in at once and makes them durable when it is told to.
+struct Slow {
+    inner: haul_store::MemoryStore,
+    landings: Arc<std::sync::Mutex<std::sync::mpsc::Receiver<Result<(), Fault>>>>,
+}
+
+impl Store for Slow {
+    fn load(&mut self, each: haul_store::EachHeader<'_>) -> Result<(), Fault> {
+        self.inner.load(each)
+    }
+
+    fn commit(&mut self, batch: haul_store::Batch) -> Result<(), Fault> {
+        self.submit(batch)?.wait()
+    }
+
+    fn submit(&mut self, batch: haul_store::Batch) -> Result<haul_store::Ticket, Fault> {
+        if batch.is_empty() {
+            return Ok(haul_store::Ticket::durable());
+        }
+        self.inner.commit(batch)?;
+        let landings = self.landings.clone();
+        Ok(haul_store::Ticket::when(move || landings.lock().unwrap().recv().unwrap()))
+    }
+
+    fn bodies(&self) -> Arc<dyn haul_store::Bodies> {
+        self.inner.bodies()
+    }
+
+    fn stats(&self) -> haul_store::Stats {
+        self.inner.stats()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// A shard on a slow store, and what makes its rounds land.
+fn slow_rig() -> (Rig, std::sync::mpsc::Sender<Result<(), Fault>>) {
+    let (land, landings) = std::sync::mpsc::channel();
+    let landings = Arc::new(std::sync::Mutex::new(landings));
+    let disk = MemoryDisk::new();
+    let opened = disk.clone();
+    let mut open: OpenStore = Box::new(move || {
+        Ok(Box::new(Slow { inner: opened.open(), landings: landings.clone() }) as Box<dyn Store>)
+    });
+    let core = Core::load(open().unwrap()).unwrap();
+    let (shard, _) = start(core, open, Settings::default(), Box::new(Nobody)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    (Rig { disk, shard, runtime }, land)
+}
+
+impl Rig {
+    /// Sends a line, and the next once this one is applied: each is a round of its own.
+    fn begin(&self, line: &str) -> impl Future<Output = Result<Delivery, Gone>> + use<> {
+        let before = self.shard.counters().calls.load(std::sync::atomic::Ordering::Relaxed);
+        let answer = self.shard.send(vec![plan(line).call], Vec::new(), None);
+        while self.shard.counters().calls.load(std::sync::atomic::Ordering::Relaxed) == before {
+            std::thread::yield_now();
+        }
+        answer
+    }
+}
+
+#[test]
+fn several_rounds_are_on_their_way_and_nothing_leaves_before_it_is_durable() {
+    let (rig, land) = slow_rig();
+    let (one, two) = (rig.begin("PUT q k {} JID one"), rig.begin("PUT q k {} JID two"));
+    // It changes nothing, and yet it has seen what is not durable.
+    let look = rig.begin("LENGTH q");
+    let mut answers = Box::pin(async { (one.await, two.await, look.await) });
+    rig.runtime.block_on(async {
+        let early = tokio::time::timeout(std::time::Duration::from_millis(50), &mut answers).await;
+        assert!(early.is_err(), "an answer left before its round was durable");
+        land.send(Ok(())).unwrap();
+        let early = tokio::time::timeout(std::time::Duration::from_millis(50), &mut answers).await;
+        assert!(early.is_err(), "the look left before the second round was durable");
+        land.send(Ok(())).unwrap();
+        let (one, two, look) = answers.await;
+        for delivery in [one, two, look] {
+            let outcome = delivery.unwrap().outcomes.unwrap().pop().unwrap();
+            assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+        }
+    });
+}
+
+#[test]
+fn when_a_round_fails_so_do_all_behind_it_and_the_shard_goes_on() {
+    // What went wrong: the thread waited for a second landing of the round that had failed, and nobody was answered.
+    for behind in 0..3 {
+        let (rig, land) = slow_rig();
+        let first = rig.begin("PUT q k {} JID first");
+        let others: Vec<_> = (0..behind).map(|at| rig.begin(&format!("PUT q k {{}} JID j{at}"))).collect();
+        land.send(Err(Fault::Retry { what: "lost".to_owned() })).unwrap();
+        rig.runtime.block_on(async {
+            for answer in std::iter::once(first)
+                .map(|one| Box::pin(one) as std::pin::Pin<Box<dyn Future<Output = _>>>)
+                .chain(
+                    others.into_iter().map(|one| Box::pin(one) as std::pin::Pin<Box<dyn Future<Output = _>>>),
+                )
+            {
+                let outcome = answer.await.unwrap().outcomes.unwrap().pop().unwrap();
+                assert!(matches!(outcome, Outcome::Fault(Fault::Retry { .. })), "{outcome:?}");
+            }
+        });
+        // Those that were taken in behind it have landings of their own, which nobody waits for any more.
+        (0..=behind).for_each(|_| land.send(Ok(())).unwrap());
+        assert!(matches!(rig.say("PUT q k {} JID again"), Ok(Frame::Bulk(_))));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Body {
 }
 
 /// The changes of a run of batches, last one wins.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Layer {
     /// `None`: deleted.
     pub(crate) headers: HashMap<Bytes, Option<Bytes>>,
@@ -194,6 +194,11 @@ impl Pending {
         let frozen = frozen.filter(|(key, _)| !self.active.bodies.contains_key(*key));
         let all = self.active.bodies.iter().chain(frozen);
         all.filter(|(_, body)| matches!(body, Body::Here(_))).map(|(key, _)| key)
+    }
+
+    /// The active layer and the frozen one, copied; values are shared.
+    pub(crate) fn contents(&self) -> [Layer; 2] {
+        [self.active.clone(), self.frozen.as_deref().cloned().unwrap_or_default()]
     }
 
     /// Bytes of records held, ghosts aside.
