@@ -527,7 +527,7 @@ pub enum RecurChange {
 }
 
 /// See [`Command::List`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct List {
     /// Which.
     pub what: Listing,
@@ -540,7 +540,7 @@ pub struct List {
 }
 
 /// The lists there are, and what each holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Listing {
     /// In the order in which they were first seen. `AllCounts`
     Queues,
