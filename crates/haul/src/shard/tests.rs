@@ -58,18 +58,18 @@ impl Rig {
         self.runtime.block_on(async {
             let outcome =
                 self.shard.ask(vec![call], Vec::new()).await.unwrap().outcomes.unwrap().pop().unwrap();
-            finish(&self.shard, render, outcome).await
+            finish(render, outcome).await
         })
     }
 
     /// Sends a pop that waits. It is parked when this returns: what is said next is behind it.
     fn block(&self, line: &str) -> impl Future<Output = Result<Frame, Fault>> + use<> {
         let Plan { call, render, wait } = plan(line);
-        let (shard, answer) = (self.shard.clone(), self.shard.wait(call, wait.unwrap()));
+        let answer = self.shard.wait(call, wait.unwrap());
         self.say("LENGTH nothing").unwrap();
         async move {
             let outcome = answer.await.unwrap().outcomes.unwrap().pop().unwrap();
-            finish(&shard, render, outcome).await
+            finish(render, outcome).await
         }
     }
 
@@ -86,7 +86,7 @@ impl Rig {
     }
 }
 
-async fn finish(shard: &Shard, render: Render, outcome: Outcome) -> Result<Frame, Fault> {
+async fn finish(render: Render, outcome: Outcome) -> Result<Frame, Fault> {
     super::texts(outcome).await.map(|(reply, texts)| render.frame(reply, &texts))
 }
 
@@ -164,9 +164,9 @@ fn who_has_left_a_blocked_pop_gets_no_job() {
     let (done, answer) = oneshot::channel();
     drop(answer);
     core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done: done.into() }, 0.0);
-    let finished = core.finish(&mut Nobody).unwrap();
+    let finished = core.finish().unwrap();
     assert!(finished.size.is_none());
-    finished.answers.into_iter().for_each(|answer| answer.send());
+    finished.release(&mut Nobody).into_iter().for_each(|answer| answer.send());
     assert_eq!(core.waiting(), 0);
 }
 
@@ -204,7 +204,7 @@ fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
             ["PUT q k 1 JID j", "GET j", "POP w QUEUES q", "QUEUES"].map(|line| apply(&mut core, line));
         disk.inject(inject);
         core.wake(0.0);
-        let Err(fault) = core.finish(&mut Nobody) else { panic!("it was not refused") };
+        let Err(fault) = core.finish() else { panic!("it was not refused") };
         let before = core.engine().jobs();
         assert_eq!(before, 1, "in memory it had happened");
         let (_, waiters) = core.abandon(&fault);
@@ -220,7 +220,7 @@ fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
         assert_eq!(core.engine().audit(), []);
         let mut put = apply(&mut core, "PUT later k 1 JID next");
         core.wake(0.0);
-        core.finish(&mut Nobody).unwrap().answers.into_iter().for_each(|answer| answer.send());
+        core.finish().unwrap().release(&mut Nobody).into_iter().for_each(|answer| answer.send());
         assert!(put.try_recv().is_ok());
         let woken = waiter.try_recv().unwrap().outcomes.unwrap();
         assert!(matches!(&woken[..], [Outcome::Done { .. }]));
@@ -363,13 +363,9 @@ fn when_a_round_fails_so_do_all_behind_it_and_the_shard_goes_on() {
         let others: Vec<_> = (0..behind).map(|at| rig.begin(&format!("PUT q k {{}} JID j{at}"))).collect();
         land.send(Err(Fault::Retry { what: "lost".to_owned() })).unwrap();
         rig.runtime.block_on(async {
-            for answer in std::iter::once(first)
-                .map(|one| Box::pin(one) as std::pin::Pin<Box<dyn Future<Output = _>>>)
-                .chain(
-                    others.into_iter().map(|one| Box::pin(one) as std::pin::Pin<Box<dyn Future<Output = _>>>),
-                )
-            {
-                let outcome = answer.await.unwrap().outcomes.unwrap().pop().unwrap();
+            let behind = futures_util::future::join_all(others).await;
+            for delivery in std::iter::once(first.await).chain(behind) {
+                let outcome = delivery.unwrap().outcomes.unwrap().pop().unwrap();
                 assert!(matches!(outcome, Outcome::Fault(Fault::Retry { .. })), "{outcome:?}");
             }
         });
