@@ -6,6 +6,8 @@ use std::borrow::Cow;
 
 /// The character that stands for the byte 0.
 const FIRST: u32 = 0x10_FE00;
+/// What each of these characters begins with in UTF-8.
+const FIRST_BYTE: u8 = 0xf4;
 
 fn stand_in(byte: u8) -> char {
     char::from_u32(FIRST + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER)
@@ -16,10 +18,15 @@ fn stood_for(character: char) -> Option<u8> {
     u8::try_from(u32::from(character).checked_sub(FIRST)?).ok()
 }
 
+/// Whether none of the characters stands for a byte. Hardly any text has even their first byte.
+fn is_clean(text: &str) -> bool {
+    memchr::memchr(FIRST_BYTE, text.as_bytes()).is_none()
+        || !text.contains(|character| stood_for(character).is_some())
+}
+
 /// The text of these bytes.
 pub(crate) fn to_text(bytes: &[u8]) -> Cow<'_, str> {
-    let clean = |text: &&str| !text.contains(|character| stood_for(character).is_some());
-    if let Some(text) = std::str::from_utf8(bytes).ok().filter(clean) {
+    if let Some(text) = std::str::from_utf8(bytes).ok().filter(|text| is_clean(text)) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(bytes.len() + 16);
@@ -39,7 +46,7 @@ pub(crate) fn to_text(bytes: &[u8]) -> Cow<'_, str> {
 
 /// The bytes that this text means.
 pub(crate) fn to_bytes(text: &str) -> Cow<'_, [u8]> {
-    if !text.contains(|character| stood_for(character).is_some()) {
+    if is_clean(text) {
         return Cow::Borrowed(text.as_bytes());
     }
     let mut out = Vec::with_capacity(text.len());

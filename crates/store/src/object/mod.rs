@@ -338,7 +338,7 @@ impl Bodies for ObjectBodies {
     }
 
     fn keys(&self, each: EachKey<'_>) -> Result<(), Fault> {
-        self.0.runtime.block_on(scan(&self.0.db, Space::Body, &mut |key, _| each(key)))
+        self.0.runtime.block_on(scan(&self.0.db, Space::Body, |key: &[u8], _: &[u8]| each(key)))
     }
 
     fn copy(&self, each: EachRecord<'_>) -> Result<(), Fault> {
@@ -383,14 +383,14 @@ impl ObjectReader {
 }
 
 async fn copy(db: &impl DbReadOps, each: EachRecord<'_>) -> Result<(), Fault> {
-    scan(db, Space::Header, &mut |key, value| each(Space::Header, key, value)).await?;
-    scan(db, Space::Body, &mut |key, value| each(Space::Body, key, value)).await
+    scan(db, Space::Header, |key, value| each(Space::Header, key, value)).await?;
+    scan(db, Space::Body, |key, value| each(Space::Body, key, value)).await
 }
 
 async fn scan(
     db: &impl DbReadOps,
     space: Space,
-    each: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Fault>,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let options = ScanOptions::default()
         .with_read_ahead_bytes(SCAN_BYTES)
