@@ -165,7 +165,7 @@ fn transaction(client: &mut Client, other: &mut Client) {
         }
         call(client, "MULTI");
         call(client, "SET counter 1");
-        call(client, "INCR counter");
+        call(client, "GET counter");
         let answer = call(client, "EXEC");
         assert_eq!(matches!(answer, Frame::Array(_)), done, "{answer:?}");
     }

@@ -19,6 +19,9 @@ use url::Url;
 use super::requests::{Counted, Requests};
 use crate::Fault;
 
+/// Before each attempt after the first, in milliseconds.
+const PAUSES_MS: [u64; 3] = [50, 200, 500];
+
 /// The largest object that is read whole.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
 
@@ -105,9 +108,8 @@ impl Place {
             fault => fault,
         }
         };
-        if !self.create(name, Bytes::from_static(b"probe")).await.map_err(reached)? {
-            return Ok(());
-        }
+        // Whether it was made now or by an attempt whose answer was lost: it is there.
+        self.create(name, Bytes::from_static(b"probe")).await.map_err(reached)?;
         let again = self.create(name, Bytes::from_static(b"again")).await;
         let _ = self.remove(name).await;
         match again.map_err(reached)? {
@@ -119,24 +121,43 @@ impl Place {
         }
     }
 
-    /// Writes a small object unless there is one; false: there is one.
+    /// Writes a small object unless there is one; false: there is one, which may be of an attempt of this very call
+    /// whose answer was lost.
     pub async fn create(&self, name: &str, bytes: Bytes) -> Result<bool, Fault> {
-        let mode = PutMode::Create.into();
-        match self.objects.put_opts(&self.path(name), PutPayload::from_bytes(bytes), mode).await {
-            Ok(_) => Ok(true),
-            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
-            Err(error) => Err(self.fault(name, &error)),
+        let mut tries = Tries::default();
+        loop {
+            let (mode, payload) = (PutMode::Create.into(), PutPayload::from_bytes(bytes.clone()));
+            match self.objects.put_opts(&self.path(name), payload, mode).await {
+                Ok(_) => return Ok(true),
+                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => return Ok(false),
+                Err(error) => tries.again(self.fault(name, &error)).await?,
+            }
         }
     }
 
     /// Writes a small object.
     pub async fn write(&self, name: &str, bytes: Bytes) -> Result<(), Fault> {
-        let put = self.objects.put(&self.path(name), PutPayload::from_bytes(bytes)).await;
-        put.map(drop).map_err(|error| self.fault(name, &error))
+        let mut tries = Tries::default();
+        loop {
+            match self.objects.put(&self.path(name), PutPayload::from_bytes(bytes.clone())).await {
+                Ok(_) => return Ok(()),
+                Err(error) => tries.again(self.fault(name, &error)).await?,
+            }
+        }
     }
 
     /// Reads a small object.
     pub async fn read(&self, name: &str) -> Result<Option<Bytes>, Fault> {
+        let mut tries = Tries::default();
+        loop {
+            match self.read_once(name).await {
+                Err(fault) => tries.again(fault).await?,
+                read => return read,
+            }
+        }
+    }
+
+    async fn read_once(&self, name: &str) -> Result<Option<Bytes>, Fault> {
         let got = match self.objects.get(&self.path(name)).await {
             Ok(got) => got,
             Err(Error::NotFound { .. }) => return Ok(None),
@@ -158,6 +179,16 @@ impl Place {
 
     /// The objects of a folder.
     pub async fn list(&self, folder: &str) -> Result<Vec<Listed>, Fault> {
+        let mut tries = Tries::default();
+        loop {
+            match self.list_once(folder).await {
+                Err(fault) => tries.again(fault).await?,
+                listed => return listed,
+            }
+        }
+    }
+
+    async fn list_once(&self, folder: &str) -> Result<Vec<Listed>, Fault> {
         let listed = self.objects.list(Some(&self.path(folder)));
         let listed = listed.map_ok(|meta| Listed {
             name: meta.location.filename().unwrap_or_default().to_owned(),
@@ -181,6 +212,20 @@ impl Place {
             | Error::NotSupported { .. } => Fault::Refused { url: self.url.clone(), what },
             _ => Fault::Retry { what: format!("{}/{name}: {what}", self.url) },
         }
+    }
+}
+
+/// Attempts at one request: a line that loses connections must not keep a node from starting.
+#[derive(Default)]
+struct Tries(usize);
+
+impl Tries {
+    /// Waits a little before the next attempt; Err: there is none.
+    async fn again(&mut self, fault: Fault) -> Result<(), Fault> {
+        let (Fault::Retry { .. }, Some(pause)) = (&fault, PAUSES_MS.get(self.0)) else { return Err(fault) };
+        self.0 += 1;
+        tokio::time::sleep(Duration::from_millis(*pause)).await;
+        Ok(())
     }
 }
 
