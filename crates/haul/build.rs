@@ -1,5 +1,5 @@
 //! Builds the guardian as a small program of its own for `runner::program` to carry: see
-//! `docs/decisions/0006-a-small-guardian.md`. In builds that are not for release `haul` is its own guardian.
+//! `docs/decisions/0007-a-small-guardian.md`. In builds that are not for release `haul` is its own guardian.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -2,7 +2,7 @@
 //! ties its life to its parent's, and takes its limits on.
 //!
 //! The only unsafe code there is: only the new process itself can do these things, and a program in between that does them
-//! and then turns into the command costs as much as the command's own start (docs/decisions/0006-a-small-guardian.md).
+//! and then turns into the command costs as much as the command's own start (docs/decisions/0007-a-small-guardian.md).
 
 use std::io;
 use std::os::unix::process::CommandExt;

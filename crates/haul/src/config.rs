@@ -281,6 +281,9 @@ pub(crate) fn read_file(path: &Path) -> anyhow::Result<Raw> {
     })
 }
 
+/// Reads a setting that is a stretch of time: its name, what was said, what it is otherwise.
+type ReadSpan<'a> = dyn Fn(&str, Option<String>, Duration) -> anyhow::Result<Duration> + 'a;
+
 impl Raw {
     /// The limits, flags before the file before the defaults.
     fn limits(&self, file: &Raw) -> anyhow::Result<Limits> {
@@ -525,11 +528,7 @@ impl Raw {
     }
 
     /// How the bucket is reached.
-    fn access(
-        &self,
-        file: &Raw,
-        span: &dyn Fn(&str, Option<String>, Duration) -> anyhow::Result<Duration>,
-    ) -> anyhow::Result<Access> {
+    fn access(&self, file: &Raw, span: &ReadSpan) -> anyhow::Result<Access> {
         let text = |flag: &Option<String>, file: &Option<String>| flag.clone().or_else(|| file.clone());
         let defaults = Access::default();
         Ok(Access {
@@ -548,11 +547,7 @@ impl Raw {
         })
     }
 
-    fn cluster(
-        &self,
-        file: &Raw,
-        span: &dyn Fn(&str, Option<String>, Duration) -> anyhow::Result<Duration>,
-    ) -> anyhow::Result<crate::cluster::Settings> {
+    fn cluster(&self, file: &Raw, span: &ReadSpan) -> anyhow::Result<crate::cluster::Settings> {
         let text = |flag: &Option<String>, file: &Option<String>| flag.clone().or_else(|| file.clone());
         let listen =
             address("node", &text(&self.node, &file.node).unwrap_or_else(|| "127.0.0.1:4287".to_owned()))?;

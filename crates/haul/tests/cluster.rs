@@ -388,12 +388,7 @@ impl Worker {
 }
 
 /// Does one thing to one node; answers how long it took until all shards were served again.
-fn strike(
-    store: &Store,
-    running: &mut Vec<Option<Server>>,
-    storm: &Storm,
-    random: &mut Random,
-) -> &'static str {
+fn strike(store: &Store, running: &mut [Option<Server>], storm: &Storm, random: &mut Random) -> &'static str {
     let at = random.below(running.len() as u64) as usize;
     let what = match (running[at].take(), random.below(3)) {
         (None, _) => {

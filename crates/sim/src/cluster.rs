@@ -479,10 +479,8 @@ impl World {
             (Ask::Complete { tenant, jid, .. }, _) => {
                 known.complete.insert((tenant.clone(), jid.clone()));
             }
-            (Ask::Look { tenant, jid }, Reply::Job(job)) => {
-                if job.is_none() {
-                    return Err(format!("{jid} of {tenant} was acknowledged and is not there"));
-                }
+            (Ask::Look { tenant, jid }, Reply::Job(None)) => {
+                return Err(format!("{jid} of {tenant} was acknowledged and is not there"));
             }
             _ => {}
         }

@@ -128,7 +128,7 @@ impl Restore {
 impl Backup {
     pub(super) fn run(self, global: &Global) -> ExitCode {
         ended("backup", global, || match &self.store {
-            None => self.from_server(global),
+            None => self.fetch(global),
             Some(url) => {
                 let machine = Machine::new(self.reach.access())?;
                 let mut source = machine.source(url)?;
@@ -141,7 +141,7 @@ impl Backup {
     }
 
     /// Takes what the server sends, and makes sure that it is whole.
-    fn from_server(&self, global: &Global) -> anyhow::Result<Copied> {
+    fn fetch(&self, global: &Global) -> anyhow::Result<Copied> {
         ensure!(!self.file.exists(), "{} exists already; name a new file", self.file.display());
         let mut partial = self.file.as_os_str().to_owned();
         partial.push(".partial");

@@ -18,7 +18,7 @@ use crate::cluster::Meta;
 /// A data set to be read.
 pub(crate) enum Source {
     /// A data folder that no server has open.
-    Folder(DiskStore),
+    Folder(Box<DiskStore>),
     /// A store that nodes may be serving.
     Bucket { options: ObjectOptions, shards: u32 },
     /// A backup.
@@ -30,13 +30,13 @@ impl Source {
         anyhow::ensure!(path.is_dir(), "there is no data folder {}", path.display());
         let options = DiskOptions { read_only: true, ..DiskOptions::new(path) };
         let opened = DiskStore::open(options);
-        Ok(Source::Folder(opened.map_err(|fault| {
+        Ok(Source::Folder(Box::new(opened.map_err(|fault| {
             match fault {
                 locked @ Fault::Locked { .. } => anyhow::Error::new(locked)
                     .context("stop the server, or use `haul backup`, which copies from a running one"),
                 fault => fault.into(),
             }
-        })?))
+        })?)))
     }
 
     pub(crate) fn bucket(place: &Arc<Place>, meta: &Meta, options: ObjectOptions) -> Self {

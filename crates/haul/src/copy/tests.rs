@@ -123,7 +123,7 @@ impl Rig {
         Ok(copied)
     }
 
-    fn from_bucket(&self, name: &str) -> Source {
+    fn read_bucket(&self, name: &str) -> Source {
         let (place, options) = self.place(name);
         let meta = self.runtime.block_on(Meta::read(&place)).unwrap().unwrap();
         Source::bucket(&place, &meta, options)
@@ -143,8 +143,8 @@ fn a_folder_goes_to_shards_to_other_shards_to_a_file_and_back() {
     fill(&rig.path("one"));
     let before = jobs(&rig.path("one"));
     rig.to_bucket(Source::folder(rig.path("one")).unwrap(), "four", 4).unwrap();
-    rig.to_bucket(rig.from_bucket("four"), "three", 3).unwrap();
-    let mut source = rig.from_bucket("three");
+    rig.to_bucket(rig.read_bucket("four"), "three", 3).unwrap();
+    let mut source = rig.read_bucket("three");
     let mut file = Target::file(rig.path("backup"), source.shards()).unwrap();
     copy(&mut source, &mut file, &mut |_, _| {}).unwrap();
     file.finish().unwrap();
@@ -181,7 +181,7 @@ fn a_copy_that_was_cut_off_goes_on_and_cannot_be_served_before() {
     assert_eq!(copied.kept, 149);
     assert!(copied.records > copied.kept);
     assert!(rig.runtime.block_on(Meta::open(&place, None)).is_ok());
-    to_folder(rig.from_bucket("bucket"), rig.path("back")).unwrap();
+    to_folder(rig.read_bucket("bucket"), rig.path("back")).unwrap();
     assert_eq!(jobs(&rig.path("back")), jobs(&rig.path("one")));
 }
 
