@@ -9,7 +9,7 @@
     reason = "a test may fail by panicking"
 )]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use haul_engine::*;
@@ -146,6 +146,28 @@ fn a_record_of_a_newer_format_is_refused_by_name() {
     assert!(matches!(error, RecordError::Damaged { .. }), "{error}");
 }
 
+/// Its records are those of the file (written anew if `HAUL_WRITE_FIXTURE` is set); answers what is loaded from there.
+fn stored_as(mut engine: Engine, path: &Path) -> Engine {
+    let mut lines: Vec<String> = engine
+        .take_changes()
+        .puts
+        .iter()
+        .map(|(key, value)| format!("{} {}", hex(key), hex(value)))
+        .collect();
+    lines.sort();
+    let text = lines.join("\n") + "\n";
+    if std::env::var_os("HAUL_WRITE_FIXTURE").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), text);
+    let mut loader = Loader::default();
+    for line in text.lines() {
+        let (key, value) = line.split_once(' ').unwrap();
+        loader.header(&unhex(key), &unhex(value)).unwrap();
+    }
+    loader.finish()
+}
+
 /// The stored form of a job that carries a trace context: the field follows the job's own.
 fn traced() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/records-v1-trace.txt")
@@ -167,24 +189,7 @@ fn a_trace_context_is_stored_behind_the_job_and_read_again() {
     with.trace = Some(TRACE.into());
     engine.apply(call(1.0, Command::Put(with))).unwrap();
     engine.apply(call(1.0, put("b", &[], &[]))).unwrap();
-    let mut lines: Vec<String> = engine
-        .take_changes()
-        .puts
-        .iter()
-        .map(|(key, value)| format!("{} {}", hex(key), hex(value)))
-        .collect();
-    lines.sort();
-    let text = lines.join("\n") + "\n";
-    if std::env::var_os("HAUL_WRITE_FIXTURE").is_some() {
-        std::fs::write(traced(), &text).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(traced()).unwrap(), text);
-    let mut loader = Loader::default();
-    for line in text.lines() {
-        let (key, value) = line.split_once(' ').unwrap();
-        loader.header(&unhex(key), &unhex(value)).unwrap();
-    }
-    let mut engine = loader.finish();
+    let mut engine = stored_as(engine, &traced());
     assert_eq!(trace_of(&mut engine, "a"), Some(TRACE.into()));
     assert_eq!(trace_of(&mut engine, "b"), None);
     // A put that brings none keeps it.
@@ -294,24 +299,7 @@ fn running_engine() -> Engine {
 
 #[test]
 fn running_jobs_and_tasks_are_stored_behind_the_job_and_read_again() {
-    let mut lines: Vec<String> = running_engine()
-        .take_changes()
-        .puts
-        .iter()
-        .map(|(key, value)| format!("{} {}", hex(key), hex(value)))
-        .collect();
-    lines.sort();
-    let text = lines.join("\n") + "\n";
-    if std::env::var_os("HAUL_WRITE_FIXTURE").is_some() {
-        std::fs::write(running(), &text).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(running()).unwrap(), text);
-    let mut loader = Loader::default();
-    for line in text.lines() {
-        let (key, value) = line.split_once(' ').unwrap();
-        loader.header(&unhex(key), &unhex(value)).unwrap();
-    }
-    let mut engine = loader.finish();
+    let mut engine = stored_as(running_engine(), &running());
     assert_eq!(engine.audit(), []);
     let mut original = running_engine();
     let mut ask = |command: Command| {

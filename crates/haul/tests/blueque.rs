@@ -10,7 +10,7 @@
     reason = "a test may fail by panicking"
 )]
 
-mod robust_support;
+mod support;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use haul_client::resp::Frame;
-use robust_support::{Client, Random, Server, assert_healthy, eventually, is_gone, text};
+use support::{Client, Random, Server, assert_healthy, eventually, is_gone, text};
 
 /// Kills on one folder.
 const LIVES: usize = 12;

@@ -61,16 +61,18 @@ impl Ran {
 
 struct Shell {
     server: Server,
+    folder: tempfile::TempDir,
 }
 
 impl Shell {
     fn new() -> Shell {
-        Shell { server: Server::start(&[]) }
+        let folder = tempfile::tempdir().unwrap();
+        Shell { server: Server::start(folder.path(), &[]), folder }
     }
 
     fn command(&self) -> Command {
         let mut command = haul();
-        command.env("HAUL_SERVER", &self.server.address);
+        command.env("HAUL_SERVER", self.server.address.to_string());
         command
     }
 
@@ -147,7 +149,7 @@ fn jobs_are_put_with_everything_they_can_have() {
 
     shell.run_with("put mail email - --jid j3", "{\"from\":\n\"stdin\"}\n").says(&["j3"]);
     assert_eq!(shell.json("job j3")["data"], json!({"from": "stdin"}));
-    let file = shell.server.data_dir.path().join("letter.json");
+    let file = shell.folder.path().join("letter.json");
     std::fs::write(&file, "{\"from\":\"file\"}").unwrap();
     shell.run(&format!("put mail email @{} --jid j4", file.display())).says(&["j4"]);
     assert_eq!(shell.json("job j4")["data"], json!({"from": "file"}));
@@ -579,7 +581,7 @@ fn ping_tells_what_answers() {
         (&json!(env!("CARGO_PKG_VERSION")), &json!("always"))
     );
     assert!(told["uptime_seconds"].is_number());
-    let address = shell.server.address.clone();
+    let address = shell.server.address.to_string();
     assert!(shell.server.stop().success());
     run(haul(), &format!("--server {address} ping"), "").refuses(3, &[&address, "haul serve"]);
 }

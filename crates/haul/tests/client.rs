@@ -1,6 +1,6 @@
 //! The Rust client and its worker loop against the real server.
 
-mod robust_support;
+mod support;
 
 #[expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 mod tests {
@@ -14,7 +14,7 @@ mod tests {
     };
     use serde_json::json;
 
-    use crate::robust_support::Server;
+    use crate::support::Server;
 
     async fn server() -> (tempfile::TempDir, Server, Client) {
         let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@
     reason = "a test may fail by panicking, and one that waits has a deadline"
 )]
 
-mod robust_support;
+mod support;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use haul_client::resp::Frame;
-use robust_support::{Client, Random, Server, eventually, json, text};
+use support::{Client, Random, Server, eventually, json, text};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Tenants, which are spread over the shards.

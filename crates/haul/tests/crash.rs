@@ -12,7 +12,7 @@
     reason = "a test may fail by panicking"
 )]
 
-mod robust_support;
+mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::BytesMut;
 use haul_client::resp::{Frame, encode_request};
-use robust_support::{Client, Random, Server, assert_healthy, is_gone, json, text};
+use support::{Client, Random, Server, assert_healthy, is_gone, json, text};
 
 /// Kills on one folder.
 const LIVES: u64 = 32;
@@ -392,7 +392,7 @@ fn live_and_die(scenario: &Scenario<'_>) {
                     assert!(is_gone(&error), "the connection ended otherwise than by the kill: {error}");
                 });
             }
-            robust_support::eventually("enough answers", || life.answered.load(Ordering::Relaxed) >= enough);
+            support::eventually("enough answers", || life.answered.load(Ordering::Relaxed) >= enough);
             server.kill();
         });
         if round % 5 == 4 {

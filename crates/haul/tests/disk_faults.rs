@@ -12,7 +12,7 @@
     reason = "a test may fail by panicking"
 )]
 
-mod robust_support;
+mod support;
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use haul_client::resp::Frame;
-use robust_support::{Client, Random, Refused, Server, assert_healthy, doctor, error_text, eventually, text};
+use support::{Client, Random, Refused, Server, assert_healthy, doctor, error_text, eventually, text};
 
 /// A file system of its own, gone with the value. None (with the reason printed) where the test may not mount one.
 struct Mount {

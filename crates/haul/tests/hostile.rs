@@ -10,7 +10,7 @@
     reason = "a test may fail by panicking"
 )]
 
-mod robust_support;
+mod support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use haul_client::resp::{Frame, encode_request};
-use robust_support::{Client, Random, Server, error_text, eventually, text};
+use support::{Client, Random, Server, error_text, eventually, text};
 
 const MIB: u64 = 1 << 20;
 /// The SHA-1 of qless's script, which is there from the start.
@@ -322,7 +322,7 @@ fn who_leaves_a_blocked_pop_gets_no_job_and_is_forgotten() {
     waiting(1);
     client.call(&["HAUL.PUT", "empty", "k", "1", "JID", "next"]);
     let Frame::Array(jobs) = living.read().unwrap() else { panic!("not jobs") };
-    assert_eq!(robust_support::json(&jobs[0]).unwrap()["worker"], "alive");
+    assert_eq!(support::json(&jobs[0]).unwrap()["worker"], "alive");
 }
 
 #[test]
@@ -575,7 +575,7 @@ fn bytes_that_come_one_by_one_are_put_together() {
         client.send_bytes(&[*byte]).unwrap();
     }
     assert_eq!(text(&client.read().unwrap()).as_deref(), Some("slow"));
-    assert_eq!(robust_support::json(&client.read().unwrap()).unwrap()["data"]["a"], 1);
+    assert_eq!(support::json(&client.read().unwrap()).unwrap()["data"]["a"], 1);
 }
 
 #[test]
@@ -664,7 +664,7 @@ fn garbage_never_brings_the_server_down() {
         let _ = client.stream.shutdown(std::net::Shutdown::Write);
         let mut answers = Vec::new();
         if let Err(error) = client.stream.read_to_end(&mut answers) {
-            assert!(robust_support::is_gone(&error), "{error}: {}", bytes.escape_ascii());
+            assert!(support::is_gone(&error), "{error}: {}", bytes.escape_ascii());
         }
     }
     scene.server.assert_serving();

@@ -1,6 +1,6 @@
 //! Tokens, TLS, limits and the clean stop, as users meet them: the real binary, real sockets, the real command line.
 
-mod robust_support;
+mod support;
 
 #[expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 mod tests {
@@ -13,7 +13,7 @@ mod tests {
     use haul_client::{Client, Options, Pop, Put, Tls};
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-    use crate::robust_support::{PATIENCE, Refused, Server, eventually};
+    use crate::support::{PATIENCE, Refused, Server, eventually};
 
     fn serve(data: &Path, extra: &[&str]) -> Result<Server, Refused> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
@@ -89,7 +89,7 @@ mod tests {
         says(&["token", "add", "ops", "--role", "admin", "--data", data.to_str().unwrap()], &[], 0);
         let server = serve(&data, &public).unwrap();
         let mut client =
-            crate::robust_support::Client::connect(([127, 0, 0, 1], server.address.port()).into()).unwrap();
+            crate::support::Client::connect(([127, 0, 0, 1], server.address.port()).into()).unwrap();
         assert!(client.refusal(&["PING"]).starts_with("NOAUTH"));
         // Removing the last one must not open what others can reach.
         says(&["token", "remove", "ops", "--last", "--data", data.to_str().unwrap()], &[], 0);

@@ -12,7 +12,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "a test that waits has a deadline")]
 
-mod robust_support;
+mod support;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use robust_support::{Client, Random, Server, assert_healthy, eventually};
 use serde_json::{Value, json};
+use support::{Client, Random, Server, assert_healthy, eventually};
 
 fn long() -> bool {
     std::env::var_os("HAUL_LONG").is_some()

@@ -3,7 +3,7 @@ import { button, facts, h, table } from './dom.js';
 import { chip, clock, count, every, name, plain, plainLines, span, time } from './format.js';
 import { ask, del, get, jobs, may, part, patch, post } from './api.js';
 import { act, confirm, dialog } from './actions.js';
-import { href } from './app.js';
+import { href, visit } from './app.js';
 import { jobLink, jobTable, listPager, page, pager, queueLink, tagLink, workerLink } from './jobs.js';
 import { parse, write } from './json.js';
 
@@ -125,6 +125,8 @@ const pause = (one) => act(one.paused ? 'It goes on.' : 'It is paused.', () => p
 
 async function end(one) {
   if (await confirm(`End ${plain(one.jid)}?`, 'It makes no more jobs. Those it has made stay.', 'End it')) {
+    // Away from its own page first: that would ask for what is gone.
+    if (new URLSearchParams(location.search).has('jid')) visit(href('recurring'));
     await act('It is ended.', () => del(`/recurring/${part(one.jid)}`));
   }
 }
