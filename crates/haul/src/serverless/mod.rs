@@ -24,7 +24,7 @@ mod tests;
 pub(crate) mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -160,6 +160,25 @@ pub(crate) fn now_ms() -> u64 {
     (clock::now() * 1000.0) as u64
 }
 
+/// Remembers where contexts have their folders, and removes those of a server that was killed here.
+fn tidy_contexts(data: &Path, folder: &Path) {
+    let link = data.join("contexts");
+    let replaced = match std::fs::read_link(&link) {
+        Ok(before) => remove_contexts(&before).and_then(|()| std::fs::remove_file(&link)),
+        Err(_) => Ok(()),
+    };
+    if let Err(error) = replaced.and_then(|()| std::os::unix::fs::symlink(folder, &link)) {
+        tracing::warn!(link = %link.display(), %error, "contexts of a killed server may stay behind");
+    }
+}
+
+fn remove_contexts(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 impl Daemon {
     /// Opens the journal and starts what fills the engine from it and runs what is there.
     pub(crate) async fn start(
@@ -181,6 +200,7 @@ impl Daemon {
             );
         }
         let folder = std::env::temp_dir().join(format!("haul-{}", journal.ids().sysid().as_str()));
+        tidy_contexts(&data, &folder);
         let maker = Maker::new(program, folder, Bounds::default(), &settings);
         let daemon = Arc::new(Daemon {
             journal,
@@ -214,9 +234,7 @@ impl Daemon {
         let _ = renew.await;
         self.give_back().await;
         sysid::release(&self).await;
-        if let Err(error) = std::fs::remove_dir_all(&self.maker.folder)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
+        if let Err(error) = remove_contexts(&self.maker.folder) {
             tracing::warn!(%error, "the contexts' folder could not be removed");
         }
     }

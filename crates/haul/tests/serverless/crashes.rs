@@ -71,9 +71,13 @@ fn a_running_job_is_taken_over_when_its_lock_has_ended() {
     let look = |server: &Server| server.ask("GET", &format!("/c/job/{id}"), "").1;
     until("it runs", || look(&server)["state"] == "running");
     let first = look(&server)["lock"].as_str().unwrap().to_owned();
+    let contexts = std::fs::read_link(data.path().join("contexts")).unwrap();
+    assert!(contexts.is_dir());
     server.child.kill().unwrap();
     server.child.wait().unwrap();
+    assert!(contexts.is_dir(), "nobody is left to remove it");
     let server = Server::start(data.path(), &flags);
+    until("the next server removes what a killed one has left", || !contexts.exists());
     until("another has it", || {
         let lock = look(&server)["lock"].as_str().unwrap_or_default().to_owned();
         lock != first && lock != "__done" && !lock.is_empty()

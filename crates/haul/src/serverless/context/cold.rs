@@ -138,11 +138,11 @@ impl Cold {
         let status = match limits.hold(talk).await {
             Ok(Ok(status)) => status.code(),
             Ok(Err(why)) => {
-                end(&mut child);
+                end(&mut child).await;
                 return Err(why);
             }
             Err(excess) => {
-                end(&mut child);
+                end(&mut child).await;
                 return Err(excess.reason().to_owned());
             }
         };

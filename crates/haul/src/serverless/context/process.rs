@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::task::JoinHandle;
 
 use super::Maker;
-use super::watch::Limits;
+use super::watch::{self, Limits};
 use crate::serverless::confine::{self, Confinement, FLAG};
 use crate::serverless::handlers::HandlerOptions;
 
@@ -25,6 +26,8 @@ const COMPLAINT_BYTES: usize = 2000;
 const READ_BYTES: usize = 4096;
 /// How long the end of the complaints is waited for once the process has ended.
 const COMPLAINT_WAIT: Duration = Duration::from_millis(200);
+/// How long processes that were killed may take to be gone.
+const END_WAIT: Duration = Duration::from_secs(2);
 
 /// What a process of a handler may use, and its folder.
 pub(super) fn limits<'a>(
@@ -55,7 +58,9 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn new(maker: &Maker, tenant: &str) -> Result<Self, String> {
         let path = maker.folder.join(format!("context-{}", maker.number()));
-        let user = confine::may_choose_user().then(|| FIRST_USER + crc32(tenant) % USERS);
+        // Not shared with another server's tenant of that name: the kernel counts the processes of a user.
+        let place = maker.folder.display().to_string();
+        let user = confine::may_choose_user().then(|| FIRST_USER + hash(&[&place, tenant]) % USERS);
         let made = std::fs::create_dir_all(&path)
             .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)))
             .and_then(|()| std::os::unix::fs::chown(&path, user, user));
@@ -83,8 +88,9 @@ impl Drop for Folder {
 }
 
 /// Spreads tenants over users; that two share one matters little: nothing else is shared.
-fn crc32(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+fn hash(texts: &[&str]) -> u32 {
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Finds a program by name.
@@ -208,9 +214,34 @@ pub(super) fn reason(status: Option<i32>, complaint: &str) -> String {
 }
 
 /// Ends a process and all that belongs to it.
-pub(super) fn end(child: &mut Child) {
-    if let Some(pid) = child.id().and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)) {
-        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+pub(super) fn kill(child: &mut Child) {
+    if let Some(pid) = pid_of(child.id()) {
+        let _ = kill_process_group(pid, Signal::KILL);
     }
     let _ = child.start_kill();
+}
+
+/// The same, and waits until they are gone: until then they count among the processes of their user.
+pub(super) async fn end(child: &mut Child) {
+    // The first of a namespace takes all others with it, and is gone when they are; the outer stage waits for it.
+    let firsts: Vec<u32> = watch::children(child.id()).into_iter().filter(|pid| is_apart(*pid)).collect();
+    for pid in &firsts {
+        if let Some(pid) = pid_of(Some(*pid)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    if firsts.is_empty() || tokio::time::timeout(END_WAIT, child.wait()).await.is_err() {
+        kill(child);
+        let _ = tokio::time::timeout(END_WAIT, child.wait()).await;
+    }
+}
+
+fn pid_of(pid: Option<u32>) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(pid?).ok()?)
+}
+
+/// Whether a process has a namespace of processes that is not the server's.
+fn is_apart(pid: u32) -> bool {
+    let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    space(&pid.to_string()).is_some_and(|its| Some(its) != space("self"))
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
-use super::process::{Complaints, Folder, Start, end, find, limits};
+use super::process::{Complaints, Folder, Start, end, find, kill, limits};
 use super::watch::{Excess, Limits, processes};
 use super::{Batch, Maker, Ran};
 use crate::serverless::handlers::{Handler, Lang};
@@ -111,7 +111,7 @@ impl Warm {
             before_micros = match self.load(batch, is_first).await {
                 Ok(micros) => micros,
                 Err(outcome) => {
-                    end(&mut self.child);
+                    end(&mut self.child).await;
                     return Ran { before_micros: outcome.micros, ..Ran::all(batch.jobs.len(), &outcome) };
                 }
             };
@@ -123,7 +123,7 @@ impl Warm {
         ran.spread(shared_micros, self.once_micros, self.maker.jobs_max);
         ran.alive = ran.alive && self.is_tidy(batch);
         if !ran.alive {
-            end(&mut self.child);
+            end(&mut self.child).await;
         }
         ran
     }
@@ -185,7 +185,7 @@ impl Warm {
 
 impl Drop for Warm {
     fn drop(&mut self) {
-        end(&mut self.child);
+        kill(&mut self.child);
     }
 }
 

@@ -148,11 +148,19 @@ fn tree(first: Option<u32>) -> Vec<u32> {
         && pids.len() < PROCESSES_MAX
     {
         at += 1;
-        // Each thread has the children that it started.
-        for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            pids.extend(children.split_ascii_whitespace().filter_map(|text| text.parse::<u32>().ok()));
-        }
+        pids.extend(children(Some(pid)));
+    }
+    pids
+}
+
+/// The processes that a process has started.
+pub(super) fn children(pid: Option<u32>) -> Vec<u32> {
+    let mut pids = Vec::new();
+    let threads = pid.and_then(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
+    // Each thread has those that it started.
+    for thread in threads.into_iter().flatten().flatten() {
+        let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        pids.extend(text.split_ascii_whitespace().filter_map(|text| text.parse::<u32>().ok()));
     }
     pids
 }
