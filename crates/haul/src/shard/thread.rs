@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haul_store::{Fault, Store};
 
@@ -11,6 +11,7 @@ use super::core::{Core, Full, Publish, Request, Source};
 use super::flight::Flight;
 use super::handle::Shard;
 use super::outlet::Outlet;
+use super::pace::{Pace, Seen};
 use super::tally::{Buckets, Tally};
 use crate::clock;
 
@@ -209,6 +210,7 @@ pub(crate) fn start_with(
         draining,
         flight,
         stop_seen: false,
+        pace: Pace::new(settings.round_calls_max),
         careful_rounds: 0,
     };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
@@ -230,6 +232,7 @@ struct Loop {
     /// Rounds on their way to be durable.
     flight: Flight,
     stop_seen: bool,
+    pace: Pace,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
 }
@@ -241,11 +244,15 @@ impl Loop {
             if let Err(fault) = self.let_out(self.settings.rounds_in_flight_max - 1) {
                 core = self.recover(core, &fault)?;
             }
+            let asked = clock::instant();
             let first = self.next(&core);
             let clock = clock::now();
+            let mut seen = Seen::default();
             let stop = match first {
                 Ok(Message::Request(request)) => {
-                    self.gather(&mut core, request, clock);
+                    let came = clock::instant();
+                    seen = self.gather(&mut core, request, clock);
+                    (seen.waited, seen.applied) = (came - asked, came.elapsed());
                     self.stop_seen
                 }
                 Ok(Message::Wake) => false,
@@ -258,10 +265,14 @@ impl Loop {
             if self.draining.load(Ordering::Acquire) {
                 core.end_all_waits();
             }
-            if core.has_work()
-                && let Err(fault) = self.finish(&mut core)
-            {
-                core = self.recover(core, &fault)?;
+            if core.has_work() {
+                let began = clock::instant();
+                match self.finish(&mut core, began) {
+                    // Those in flight cost the shard no time: then there is nothing to learn.
+                    Ok(()) if self.flight.len() > 0 => {}
+                    Ok(()) => self.pace.learn(Seen { committed: began.elapsed(), ..seen }),
+                    Err(fault) => core = self.recover(core, &fault)?,
+                }
             }
             if clock - last_look > IDLE_TICK.as_secs_f64() {
                 last_look = clock;
@@ -279,8 +290,7 @@ impl Loop {
     }
 
     /// Gives the round to the store; lets it out at once if it is durable and none is before it.
-    fn finish(&mut self, core: &mut Core) -> Result<(), Fault> {
-        let began = clock::instant();
+    fn finish(&mut self, core: &mut Core, began: Instant) -> Result<(), Fault> {
         let round = core.finish()?;
         self.flight.add(round, began);
         let now = Gauges { jobs: core.engine().jobs(), waiting: core.waiting(), ..self.gauges };
@@ -316,8 +326,8 @@ impl Loop {
     }
 
     /// Applies what has arrived, within the bounds of a round.
-    fn gather(&mut self, core: &mut Core, first: Request, clock: f64) {
-        let (mut calls, mut bytes) = (0, 0);
+    fn gather(&mut self, core: &mut Core, first: Request, clock: f64) -> Seen {
+        let (mut calls, mut bytes, mut left) = (0, 0, false);
         let careful = self.careful_rounds > 0;
         self.careful_rounds = self.careful_rounds.saturating_sub(1);
         let mut next = Some(first);
@@ -327,7 +337,8 @@ impl Loop {
             // Asked for each: who subscribed before this was sent hears of it.
             core.listen(self.publish.is_heard());
             core.apply(request, clock);
-            if careful || calls >= self.settings.round_calls_max || bytes >= self.settings.round_bytes_max {
+            left = calls >= self.pace.calls() || bytes >= self.settings.round_bytes_max;
+            if careful || left {
                 break;
             }
             next = loop {
@@ -344,6 +355,7 @@ impl Loop {
         }
         self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
         self.counters.round_sizes.add(calls as u64);
+        Seen { calls, left, ..Seen::default() }
     }
 
     fn count(&self, size: Option<super::core::RoundSize>, took: Duration) {

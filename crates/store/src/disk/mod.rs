@@ -29,7 +29,7 @@ use self::base::Mark;
 use self::checkpoint::Checkpointer;
 use self::folder::Folder;
 use self::io::{Io, RealIo};
-use self::log::Log;
+use self::log::{Log, Spares};
 use self::records::{BaseSettings, Records};
 use self::replay::Replay;
 use self::sync::Syncer;
@@ -37,6 +37,9 @@ use crate::{Batch, Bodies, EachHeader, Fault, Stats, Store};
 
 /// More sealed segments than this start a checkpoint, however small they are.
 const SEALED_COUNT_MAX: usize = 64;
+
+/// Segments kept to be written again at most.
+const SPARES_MAX: usize = 8;
 
 /// How fast a log that is almost full takes batches.
 const PACE_BYTES_PER_SECOND: u64 = 16 << 20;
@@ -126,14 +129,17 @@ impl DiskStore {
         let position = replay.run(&mut |sequence, batch| records.apply(sequence, batch))?;
         records.pins().advance(position.sequence);
         let durable = position.sequence;
-        let log = Log::new(folder.log(), Arc::clone(&io), options.segment_bytes, position);
+        // As many as are written from one checkpoint to the next.
+        let most = options.checkpoint_bytes.div_ceil(options.segment_bytes.max(1)) as usize + 1;
+        let spares = Arc::new(Spares::new(folder.log(), most.min(SPARES_MAX)));
+        let log = Log::new(Arc::clone(&spares), Arc::clone(&io), options.segment_bytes, position);
+        let checkpointer = || Checkpointer::start(Arc::clone(&records), folder.log(), spares);
         let (checkpointer, syncer) = match options.durability {
             _ if options.read_only => (None, None),
-            Durability::Always => (Some(Checkpointer::start(Arc::clone(&records), folder.log())?), None),
-            Durability::Interval(every) => (
-                Some(Checkpointer::start(Arc::clone(&records), folder.log())?),
-                Some(Syncer::start(Arc::clone(&io), every, durable)?),
-            ),
+            Durability::Always => (Some(checkpointer()?), None),
+            Durability::Interval(every) => {
+                (Some(checkpointer()?), Some(Syncer::start(Arc::clone(&io), every, durable)?))
+            }
         };
         let stats = Stats::default();
         let poisoned = None;
@@ -320,6 +326,7 @@ impl Drop for DiskStore {
     fn drop(&mut self) {
         self.syncer = None;
         self.checkpointer = None;
+        self.log.spares().clear();
         self.records.shut();
     }
 }
