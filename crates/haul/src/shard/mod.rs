@@ -13,7 +13,6 @@ mod core;
 mod flight;
 mod handle;
 mod outlet;
-mod pace;
 mod tally;
 #[cfg(test)]
 mod tests;

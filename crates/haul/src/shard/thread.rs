@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haul_store::{Fault, Store};
 
@@ -11,7 +11,6 @@ use super::core::{Core, Full, Publish, Request, Source};
 use super::flight::Flight;
 use super::handle::Shard;
 use super::outlet::Outlet;
-use super::pace::{Pace, Seen};
 use super::tally::{Buckets, Tally};
 use crate::clock;
 
@@ -21,7 +20,8 @@ pub(crate) type OpenStore = Box<dyn FnMut() -> Result<Box<dyn Store>, Fault> + S
 /// Bounds of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Commands gathered into one round at most.
+    /// Commands gathered into one round at most. If a round took in everybody who asks, all of them would wait for the
+    /// shard and after that the shard for all of them.
     pub(crate) round_calls_max: usize,
     /// Bytes of data gathered into one round at most.
     pub(crate) round_bytes_max: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { round_calls_max: 4096, round_bytes_max: 16 << 20, rounds_in_flight_max: 32 }
+        Settings { round_calls_max: 128, round_bytes_max: 16 << 20, rounds_in_flight_max: 32 }
     }
 }
 
@@ -210,7 +210,6 @@ pub(crate) fn start_with(
         draining,
         flight,
         stop_seen: false,
-        pace: Pace::new(settings.round_calls_max),
         careful_rounds: 0,
     };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
@@ -232,7 +231,6 @@ struct Loop {
     /// Rounds on their way to be durable.
     flight: Flight,
     stop_seen: bool,
-    pace: Pace,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
 }
@@ -244,15 +242,11 @@ impl Loop {
             if let Err(fault) = self.let_out(self.settings.rounds_in_flight_max - 1) {
                 core = self.recover(core, &fault)?;
             }
-            let asked = clock::instant();
             let first = self.next(&core);
             let clock = clock::now();
-            let mut seen = Seen::default();
             let stop = match first {
                 Ok(Message::Request(request)) => {
-                    let came = clock::instant();
-                    seen = self.gather(&mut core, request, clock);
-                    (seen.waited, seen.applied) = (came - asked, came.elapsed());
+                    self.gather(&mut core, request, clock);
                     self.stop_seen
                 }
                 Ok(Message::Wake) => false,
@@ -265,14 +259,10 @@ impl Loop {
             if self.draining.load(Ordering::Acquire) {
                 core.end_all_waits();
             }
-            if core.has_work() {
-                let began = clock::instant();
-                match self.finish(&mut core, began) {
-                    // Those in flight cost the shard no time: then there is nothing to learn.
-                    Ok(()) if self.flight.len() > 0 => {}
-                    Ok(()) => self.pace.learn(Seen { committed: began.elapsed(), ..seen }),
-                    Err(fault) => core = self.recover(core, &fault)?,
-                }
+            if core.has_work()
+                && let Err(fault) = self.finish(&mut core)
+            {
+                core = self.recover(core, &fault)?;
             }
             if clock - last_look > IDLE_TICK.as_secs_f64() {
                 last_look = clock;
@@ -290,7 +280,8 @@ impl Loop {
     }
 
     /// Gives the round to the store; lets it out at once if it is durable and none is before it.
-    fn finish(&mut self, core: &mut Core, began: Instant) -> Result<(), Fault> {
+    fn finish(&mut self, core: &mut Core) -> Result<(), Fault> {
+        let began = clock::instant();
         let round = core.finish()?;
         self.flight.add(round, began);
         let now = Gauges { jobs: core.engine().jobs(), waiting: core.waiting(), ..self.gauges };
@@ -326,8 +317,8 @@ impl Loop {
     }
 
     /// Applies what has arrived, within the bounds of a round.
-    fn gather(&mut self, core: &mut Core, first: Request, clock: f64) -> Seen {
-        let (mut calls, mut bytes, mut left) = (0, 0, false);
+    fn gather(&mut self, core: &mut Core, first: Request, clock: f64) {
+        let (mut calls, mut bytes) = (0, 0);
         let careful = self.careful_rounds > 0;
         self.careful_rounds = self.careful_rounds.saturating_sub(1);
         let mut next = Some(first);
@@ -337,8 +328,11 @@ impl Loop {
             // Asked for each: who subscribed before this was sent hears of it.
             core.listen(self.publish.is_heard());
             core.apply(request, clock);
-            left = calls >= self.pace.calls() || bytes >= self.settings.round_bytes_max;
-            if careful || left {
+            if careful || calls >= self.settings.round_calls_max || bytes >= self.settings.round_bytes_max {
+                break;
+            }
+            // Nobody whose round has landed waits for this one. A fault is seen when this one ends.
+            if self.flight.len() > 0 && self.let_out(usize::MAX).is_err() {
                 break;
             }
             next = loop {
@@ -355,7 +349,6 @@ impl Loop {
         }
         self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
         self.counters.round_sizes.add(calls as u64);
-        Seen { calls, left, ..Seen::default() }
     }
 
     fn count(&self, size: Option<super::core::RoundSize>, took: Duration) {
