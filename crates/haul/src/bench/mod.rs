@@ -55,6 +55,7 @@ enum Workload {
   haul bench --driver ping --pipeline 1
   haul bench --workload delivery --connections 2 --rate 50
   haul bench --driver append --batch 100 --payload 700 --folder /var/lib/haul
+  haul bench --driver append --batch 1 --workload delivery --rate 50
   haul bench --driver beanstalk --address 127.0.0.1:11300
   haul bench --driver qless --script qless.lua --rename-extend --address 127.0.0.1:6379
 
@@ -95,7 +96,7 @@ pub(crate) struct Bench {
     /// Waiting jobs to put in before measuring
     #[arg(long, value_name = "N", default_value_t = 0)]
     backlog: u64,
-    /// Puts a second, all connections together, for the workload delivery
+    /// Puts, or syncs, a second, all connections together, for the workload delivery
     #[arg(long, value_name = "N", default_value_t = 100.0)]
     rate: f64,
     /// Where the driver append has its file
@@ -140,9 +141,9 @@ fn check(bench: &Bench) -> anyhow::Result<()> {
         bail!("the workload mixed is for the driver haul only");
     }
     if bench.workload == Workload::Delivery {
-        if !matches!(bench.driver, Kind::Haul | Kind::Http | Kind::Beanstalk) {
+        if !matches!(bench.driver, Kind::Haul | Kind::Http | Kind::Beanstalk | Kind::Append) {
             bail!(
-                "the workload delivery is for the drivers haul, http and beanstalk: others have no pop that waits"
+                "the workload delivery is for the drivers haul, http, beanstalk and append: others have no pop that waits"
             );
         }
         if bench.connections < 2 || bench.queues > 1 {
@@ -164,7 +165,8 @@ async fn measure(bench: &Bench) -> anyhow::Result<Report> {
     if bench.driver == Kind::Append {
         let shape = Shape { kind: Kind::Append, batch: bench.batch as usize, payload_bytes: bench.payload };
         let desk = Driver::new(shape, "", None).desk("bench-0", 0);
-        let (worked, spent) = append::run(&bench.folder, desk, bench.duration)?;
+        let pace = if bench.workload == Workload::Delivery { 1.0 / bench.rate } else { 0.0 };
+        let (worked, spent) = append::run(&bench.folder, desk, bench.duration, pace)?;
         return Ok(Report {
             setting: report::Setting::of(bench),
             phases: vec![Phase::new("append", worked, spent)],

@@ -272,6 +272,8 @@ fn under_any_mixture_of_faults_the_acknowledged_is_there_and_the_refused_is_not(
 struct Slow {
     inner: haul_store::MemoryStore,
     landings: Arc<std::sync::Mutex<std::sync::mpsc::Receiver<Result<(), Fault>>>>,
+    /// To wait is what makes them durable, as on a disk.
+    lazy: bool,
 }
 
 impl Store for Slow {
@@ -289,7 +291,8 @@ impl Store for Slow {
         }
         self.inner.commit(batch)?;
         let landings = self.landings.clone();
-        Ok(haul_store::Ticket::when(move || landings.lock().unwrap().recv().unwrap()))
+        let land = move || landings.lock().unwrap().recv().unwrap();
+        Ok(if self.lazy { haul_store::Ticket::by(land) } else { haul_store::Ticket::when(land) })
     }
 
     fn bodies(&self) -> Arc<dyn haul_store::Bodies> {
@@ -306,13 +309,13 @@ impl Store for Slow {
 }
 
 /// A shard on a slow store, and what makes its rounds land.
-fn slow_rig() -> (Rig, std::sync::mpsc::Sender<Result<(), Fault>>) {
+fn slow_rig(lazy: bool) -> (Rig, std::sync::mpsc::Sender<Result<(), Fault>>) {
     let (land, landings) = std::sync::mpsc::channel();
     let landings = Arc::new(std::sync::Mutex::new(landings));
     let disk = MemoryDisk::new();
     let opened = disk.clone();
     let mut open: OpenStore = Box::new(move || {
-        Ok(Box::new(Slow { inner: opened.open(), landings: landings.clone() }) as Box<dyn Store>)
+        Ok(Box::new(Slow { inner: opened.open(), landings: landings.clone(), lazy }) as Box<dyn Store>)
     });
     let core = Core::load(open().unwrap()).unwrap();
     let (shard, _) = start(core, open, Settings::default(), Box::new(Nobody)).unwrap();
@@ -334,7 +337,7 @@ impl Rig {
 
 #[test]
 fn several_rounds_are_on_their_way_and_nothing_leaves_before_it_is_durable() {
-    let (rig, land) = slow_rig();
+    let (rig, land) = slow_rig(false);
     let (one, two) = (rig.begin("PUT q k {} JID one"), rig.begin("PUT q k {} JID two"));
     // It changes nothing, and yet it has seen what is not durable.
     let look = rig.begin("LENGTH q");
@@ -358,7 +361,7 @@ fn several_rounds_are_on_their_way_and_nothing_leaves_before_it_is_durable() {
 fn when_a_round_fails_so_do_all_behind_it_and_the_shard_goes_on() {
     // What went wrong: the thread waited for a second landing of the round that had failed, and nobody was answered.
     for behind in 0..3 {
-        let (rig, land) = slow_rig();
+        let (rig, land) = slow_rig(false);
         let first = rig.begin("PUT q k {} JID first");
         let others: Vec<_> = (0..behind).map(|at| rig.begin(&format!("PUT q k {{}} JID j{at}"))).collect();
         land.send(Err(Fault::Retry { what: "lost".to_owned() })).unwrap();
@@ -372,5 +375,35 @@ fn when_a_round_fails_so_do_all_behind_it_and_the_shard_goes_on() {
         // Those that were taken in behind it have landings of their own, which nobody waits for any more.
         (0..=behind).for_each(|_| land.send(Ok(())).unwrap());
         assert!(matches!(rig.say("PUT q k {} JID again"), Ok(Frame::Bulk(_))));
+    }
+}
+
+#[test]
+fn a_slow_disk_does_not_hold_the_shard_and_a_quick_one_needs_no_other_thread() {
+    let (rig, land) = slow_rig(true);
+    let put = |jid: &str| rig.begin(&format!("PUT q k {{}} JID {jid}"));
+    // The first sync is the shard's own, and takes long; those after it are left to another thread.
+    let slow = put("slow");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    land.send(Ok(())).unwrap();
+    let done = |delivery: Result<Delivery, Gone>| {
+        let outcome = delivery.unwrap().outcomes.unwrap().pop().unwrap();
+        assert!(matches!(outcome, Outcome::Done { reply: Ok(_), .. }), "{outcome:?}");
+    };
+    done(rig.runtime.block_on(slow));
+    // Each of these is applied while the one before it is not durable: else the second would never be.
+    let (one, two) = (put("one"), put("two"));
+    for answer in [one, two] {
+        land.send(Ok(())).unwrap();
+        done(rig.runtime.block_on(answer));
+    }
+    // One that fails, in the shard's own thread or in the other, fails for whoever waits for it, and the shard goes on.
+    for landings in [2, 1] {
+        let lost = put("lost");
+        land.send(Err(Fault::Retry { what: "lost".to_owned() })).unwrap();
+        let outcome = rig.runtime.block_on(lost).unwrap().outcomes.unwrap().pop().unwrap();
+        assert!(matches!(outcome, Outcome::Fault(Fault::Retry { .. })), "{outcome:?}");
+        (0..landings).for_each(|_| land.send(Ok(())).unwrap());
+        (0..landings).for_each(|at| done(rig.runtime.block_on(put(&format!("after{at}")))));
     }
 }
