@@ -2,23 +2,18 @@
 //! is quick; on a slow one that is left to the thread that waits here, so that the shard can go on meanwhile.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use haul_store::{Fault, Ticket};
 
 use super::core::Round;
+use super::pace::Pace;
 use super::thread::Message;
 use crate::clock;
 
 type Landed = Result<(), Fault>;
-
-/// A sync that takes longer is left to another thread: the way there and back costs about a tenth of this.
-const SYNC_SLOW: Duration = Duration::from_micros(500);
-/// One that takes less found everything durable: it says nothing about the disk.
-const SYNC_NONE: Duration = Duration::from_micros(10);
 
 /// All rounds of a shard that are on their way.
 pub(super) struct Flight {
@@ -26,32 +21,20 @@ pub(super) struct Flight {
     /// Wakes the shard's thread; weak, for the thread is to end when nobody else has a handle.
     wake: Weak<Sender<Message>>,
     waiter: Option<Waiter>,
-    sync_time: Arc<SyncTime>,
+    pace: Arc<Pace>,
     /// Why none of those left will land.
     failed: Option<Fault>,
 }
 
-/// How long the last sync took, in microseconds.
-#[derive(Default)]
-struct SyncTime(AtomicU64);
-
-impl SyncTime {
-    fn is_slow(&self) -> bool {
-        u128::from(self.0.load(Ordering::Relaxed)) > SYNC_SLOW.as_micros()
+/// Waits, and learns how long the disk takes.
+fn wait(ticket: Ticket, pace: &Pace) -> Landed {
+    if !ticket.is_lazy() {
+        return ticket.wait();
     }
-
-    fn wait(&self, ticket: Ticket) -> Landed {
-        if !ticket.is_lazy() {
-            return ticket.wait();
-        }
-        let began = clock::instant();
-        let landed = ticket.wait();
-        let took = began.elapsed();
-        if took > SYNC_NONE {
-            self.0.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        }
-        landed
-    }
+    let began = clock::instant();
+    let landed = ticket.wait();
+    pace.synced(began.elapsed());
+    landed
 }
 
 /// A thread that waits for one ticket after the other.
@@ -61,8 +44,8 @@ struct Waiter {
 }
 
 impl Flight {
-    pub(super) fn new(wake: Weak<Sender<Message>>) -> Self {
-        Flight { rounds: VecDeque::new(), wake, waiter: None, sync_time: Arc::default(), failed: None }
+    pub(super) fn new(wake: Weak<Sender<Message>>, pace: Arc<Pace>) -> Self {
+        Flight { rounds: VecDeque::new(), wake, waiter: None, pace, failed: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -74,8 +57,8 @@ impl Flight {
         let ticket = std::mem::replace(&mut round.ticket, Ticket::durable());
         let done = if ticket.is_durable() {
             Ok(())
-        } else if ticket.is_lazy() && self.rounds.is_empty() && !self.sync_time.is_slow() {
-            self.sync_time.wait(ticket)
+        } else if ticket.is_lazy() && self.rounds.is_empty() && !self.pace.is_slow() {
+            wait(ticket, &self.pace)
         } else {
             round.pending = true;
             self.waiter().and_then(|waiter| waiter.tickets.send(ticket).map_err(|_| no_thread("it ended")))
@@ -117,19 +100,20 @@ impl Flight {
     fn waiter(&mut self) -> Result<&Waiter, Fault> {
         let waiter = match self.waiter.take() {
             Some(waiter) => waiter,
-            None => start(self.wake.clone(), self.sync_time.clone())
-                .map_err(|error| no_thread(&error.to_string()))?,
+            None => {
+                start(self.wake.clone(), self.pace.clone()).map_err(|error| no_thread(&error.to_string()))?
+            }
         };
         Ok(self.waiter.insert(waiter))
     }
 }
 
-fn start(wake: Weak<Sender<Message>>, sync_time: Arc<SyncTime>) -> std::io::Result<Waiter> {
+fn start(wake: Weak<Sender<Message>>, pace: Arc<Pace>) -> std::io::Result<Waiter> {
     let (tickets, given) = channel::<Ticket>();
     let (land, landed) = channel();
     let wait = move || {
         for ticket in given {
-            if land.send(sync_time.wait(ticket)).is_err() {
+            if land.send(wait(ticket, &pace)).is_err() {
                 return;
             }
             if let Some(wake) = wake.upgrade() {

@@ -13,6 +13,7 @@ mod core;
 mod flight;
 mod handle;
 mod outlet;
+mod pace;
 mod tally;
 #[cfg(test)]
 mod tests;

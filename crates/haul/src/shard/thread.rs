@@ -11,6 +11,7 @@ use super::core::{Core, Full, Publish, Request, Source};
 use super::flight::Flight;
 use super::handle::Shard;
 use super::outlet::Outlet;
+use super::pace::Pace;
 use super::tally::{Buckets, Tally};
 use crate::clock;
 
@@ -20,8 +21,7 @@ pub(crate) type OpenStore = Box<dyn FnMut() -> Result<Box<dyn Store>, Fault> + S
 /// Bounds of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Commands gathered into one round at most. If a round took in everybody who asks, all of them would wait for the
-    /// shard and after that the shard for all of them.
+    /// Commands gathered into one round at most, however slow the disk is: see [`Pace`].
     pub(crate) round_calls_max: usize,
     /// Bytes of data gathered into one round at most.
     pub(crate) round_bytes_max: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { round_calls_max: 128, round_bytes_max: 16 << 20, rounds_in_flight_max: 32 }
+        Settings { round_calls_max: 4096, round_bytes_max: 16 << 20, rounds_in_flight_max: 32 }
     }
 }
 
@@ -189,7 +189,8 @@ pub(crate) fn start_with(
         source: core.source(),
     };
     core.attach(publish.listeners(), shard.counters.clone());
-    let flight = Flight::new(Arc::downgrade(&shard.requests));
+    let pace = Arc::new(Pace::default());
+    let flight = Flight::new(Arc::downgrade(&shard.requests), pace.clone());
     let source = core.source();
     let life = shard.life.clone();
     life.jobs.store(core.engine().jobs(), Ordering::Relaxed);
@@ -210,6 +211,7 @@ pub(crate) fn start_with(
         draining,
         flight,
         stop_seen: false,
+        pace,
         careful_rounds: 0,
     };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
@@ -231,6 +233,7 @@ struct Loop {
     /// Rounds on their way to be durable.
     flight: Flight,
     stop_seen: bool,
+    pace: Arc<Pace>,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
 }
@@ -318,6 +321,8 @@ impl Loop {
 
     /// Applies what has arrived, within the bounds of a round.
     fn gather(&mut self, core: &mut Core, first: Request, clock: f64) {
+        let began = clock::instant();
+        let calls_max = self.pace.calls(self.settings.round_calls_max);
         let (mut calls, mut bytes) = (0, 0);
         let careful = self.careful_rounds > 0;
         self.careful_rounds = self.careful_rounds.saturating_sub(1);
@@ -328,7 +333,7 @@ impl Loop {
             // Asked for each: who subscribed before this was sent hears of it.
             core.listen(self.publish.is_heard());
             core.apply(request, clock);
-            if careful || calls >= self.settings.round_calls_max || bytes >= self.settings.round_bytes_max {
+            if careful || calls >= calls_max || bytes >= self.settings.round_bytes_max {
                 break;
             }
             // Nobody whose round has landed waits for this one. A fault is seen when this one ends.
@@ -349,6 +354,7 @@ impl Loop {
         }
         self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
         self.counters.round_sizes.add(calls as u64);
+        self.pace.applied(calls, began.elapsed());
     }
 
     fn count(&self, size: Option<super::core::RoundSize>, took: Duration) {
