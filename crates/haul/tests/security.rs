@@ -162,6 +162,23 @@ mod tests {
         assert!(server.log().contains("a wrong token was shown"));
     }
 
+    #[test]
+    fn the_load_generator_shows_a_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().to_str().unwrap();
+        let token = says(&["token", "add", "ops", "--role", "admin", "--data", data], &[], 0);
+        let server = serve_both(folder.path(), &[]);
+        let (at, http) = (server.address.to_string(), http_address(&server));
+        for driver in ["haul", "http"] {
+            let bench =
+                ["bench", "--address", &at, "--http", &http, "--driver", driver, "--jobs", "20", "--json"];
+            assert!(says(&bench, &[], 1).contains("NOAUTH"));
+            let report = says(&bench, &[("HAUL_TOKEN", &token)], 0);
+            let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+            assert!(report["phases"][0]["jobs"].as_u64().unwrap() >= 20, "{report}");
+        }
+    }
+
     /// Logs in with a token; answers the whole answer and the cookie to show.
     fn log_in(address: &str, token: &str) -> (String, String) {
         let body = format!(r#"{{"token":"{token}"}}"#);

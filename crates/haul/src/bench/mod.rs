@@ -112,12 +112,12 @@ pub(crate) struct Bench {
 
 /// Runs a benchmark and shows its result.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "the result is for people or a script")]
-pub(crate) fn run(bench: &Bench, json: bool) -> ExitCode {
+pub(crate) fn run(bench: &Bench, token: Option<&str>, json: bool) -> ExitCode {
     let result = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| tokio::task::LocalSet::new().block_on(&runtime, measure(bench)));
+        .and_then(|runtime| tokio::task::LocalSet::new().block_on(&runtime, measure(bench, token)));
     match result {
         Ok(report) if json => println!("{}", report.json()),
         Ok(report) => print!("{report}"),
@@ -159,7 +159,7 @@ fn check(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(bench: &Bench) -> anyhow::Result<Report> {
+async fn measure(bench: &Bench, token: Option<&str>) -> anyhow::Result<Report> {
     check(bench)?;
     let script = script(bench)?;
     if bench.driver == Kind::Append {
@@ -172,15 +172,15 @@ async fn measure(bench: &Bench) -> anyhow::Result<Report> {
             phases: vec![Phase::new("append", worked, spent)],
         });
     }
-    let mut server = server::Server::connect(&bench.address, bench.driver.speech()).await?;
+    let mut server = server::Server::connect(&bench.address, bench.driver.speech(), token).await?;
     let sha = match &script {
         Some(text) => server.load_script(text).await?,
         None => String::new(),
     };
     let shape = Shape { kind: bench.driver, batch: bench.batch as usize, payload_bytes: bench.payload };
-    let driver = Driver::new(shape, &sha, script.as_deref());
+    let driver = Driver::new(shape, &sha, script.as_deref()).with_token(token);
     if bench.backlog > 0 {
-        fill(bench, &driver).await?;
+        fill(bench, &driver, token).await?;
     }
     let mut seats = seats(bench, &driver, bench.pipeline as usize).await?;
     let goal = match bench.jobs {
@@ -243,11 +243,11 @@ async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Resul
 }
 
 /// Puts the backlog in, the fastest way the server has.
-async fn fill(bench: &Bench, driver: &Driver) -> anyhow::Result<()> {
+async fn fill(bench: &Bench, driver: &Driver, token: Option<&str>) -> anyhow::Result<()> {
     let (driver, pipeline) = match bench.driver {
         Kind::Haul | Kind::HaulBulk | Kind::Http | Kind::HttpBulk => {
             let shape = Shape { kind: Kind::HaulBulk, batch: FILL_BATCH, payload_bytes: bench.payload };
-            (Driver::new(shape, "", None), 1)
+            (Driver::new(shape, "", None).with_token(token), 1)
         }
         _ => (driver.clone(), 64),
     };

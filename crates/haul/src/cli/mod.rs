@@ -168,7 +168,10 @@ pub fn main() -> ExitCode {
         Verb::Copy(copy) => return copy.run(&cli.global),
         Verb::Backup(backup) => return backup.run(&cli.global),
         Verb::Restore(restore) => return restore.run(&cli.global),
-        Verb::Bench(bench) => return crate::bench::run(&bench, cli.global.json),
+        Verb::Bench(bench) => match cli.global.secret() {
+            Ok(token) => return crate::bench::run(&bench, token.as_deref(), cli.global.json),
+            Err(failure) => Err(failure),
+        },
         Verb::Token(token) => token.run(&cli.global),
         Verb::Audit(audit) => audit.run(&cli.global),
         Verb::Handler(handler) => handler.run(&cli.global),

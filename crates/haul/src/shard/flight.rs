@@ -1,9 +1,9 @@
-//! Rounds on their way: given to the store, not durable yet. They land in order. The shard's own thread syncs a disk that
-//! is quick; on a slow one that is left to the thread that waits here, so that the shard can go on meanwhile.
+//! Rounds on their way: given to the store, not durable yet. They land in order. A store that is made durable by waiting
+//! for it (the disk) never makes a round wait here, nor starts the thread that waits for others.
 
 use std::collections::VecDeque;
+use std::sync::Weak;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use haul_store::{Fault, Ticket};
@@ -21,20 +21,9 @@ pub(super) struct Flight {
     /// Wakes the shard's thread; weak, for the thread is to end when nobody else has a handle.
     wake: Weak<Sender<Message>>,
     waiter: Option<Waiter>,
-    pace: Arc<Pace>,
+    pub(super) pace: Pace,
     /// Why none of those left will land.
     failed: Option<Fault>,
-}
-
-/// Waits, and learns how long the disk takes.
-fn wait(ticket: Ticket, pace: &Pace) -> Landed {
-    if !ticket.is_lazy() {
-        return ticket.wait();
-    }
-    let began = clock::instant();
-    let landed = ticket.wait();
-    pace.synced(began.elapsed());
-    landed
 }
 
 /// A thread that waits for one ticket after the other.
@@ -44,8 +33,8 @@ struct Waiter {
 }
 
 impl Flight {
-    pub(super) fn new(wake: Weak<Sender<Message>>, pace: Arc<Pace>) -> Self {
-        Flight { rounds: VecDeque::new(), wake, waiter: None, pace, failed: None }
+    pub(super) fn new(wake: Weak<Sender<Message>>) -> Self {
+        Flight { rounds: VecDeque::new(), wake, waiter: None, pace: Pace::default(), failed: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -57,8 +46,11 @@ impl Flight {
         let ticket = std::mem::replace(&mut round.ticket, Ticket::durable());
         let done = if ticket.is_durable() {
             Ok(())
-        } else if ticket.is_lazy() && self.rounds.is_empty() && !self.pace.is_slow() {
-            wait(ticket, &self.pace)
+        } else if ticket.is_lazy() {
+            let asked = clock::instant();
+            let synced = ticket.wait();
+            self.pace.synced(asked.elapsed());
+            synced
         } else {
             round.pending = true;
             self.waiter().and_then(|waiter| waiter.tickets.send(ticket).map_err(|_| no_thread("it ended")))
@@ -100,20 +92,18 @@ impl Flight {
     fn waiter(&mut self) -> Result<&Waiter, Fault> {
         let waiter = match self.waiter.take() {
             Some(waiter) => waiter,
-            None => {
-                start(self.wake.clone(), self.pace.clone()).map_err(|error| no_thread(&error.to_string()))?
-            }
+            None => start(self.wake.clone()).map_err(|error| no_thread(&error.to_string()))?,
         };
         Ok(self.waiter.insert(waiter))
     }
 }
 
-fn start(wake: Weak<Sender<Message>>, pace: Arc<Pace>) -> std::io::Result<Waiter> {
+fn start(wake: Weak<Sender<Message>>) -> std::io::Result<Waiter> {
     let (tickets, given) = channel::<Ticket>();
     let (land, landed) = channel();
     let wait = move || {
         for ticket in given {
-            if land.send(wait(ticket, &pace)).is_err() {
+            if land.send(ticket.wait()).is_err() {
                 return;
             }
             if let Some(wake) = wake.upgrade() {

@@ -11,7 +11,6 @@ use super::core::{Core, Full, Publish, Request, Source};
 use super::flight::Flight;
 use super::handle::Shard;
 use super::outlet::Outlet;
-use super::pace::Pace;
 use super::tally::{Buckets, Tally};
 use crate::clock;
 
@@ -21,7 +20,7 @@ pub(crate) type OpenStore = Box<dyn FnMut() -> Result<Box<dyn Store>, Fault> + S
 /// Bounds of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Commands gathered into one round at most, however slow the disk is: see [`Pace`].
+    /// Commands gathered into one round at most, however slow the disk is: see `pace.rs`.
     pub(crate) round_calls_max: usize,
     /// Bytes of data gathered into one round at most.
     pub(crate) round_bytes_max: usize,
@@ -189,8 +188,7 @@ pub(crate) fn start_with(
         source: core.source(),
     };
     core.attach(publish.listeners(), shard.counters.clone());
-    let pace = Arc::new(Pace::default());
-    let flight = Flight::new(Arc::downgrade(&shard.requests), pace.clone());
+    let flight = Flight::new(Arc::downgrade(&shard.requests));
     let source = core.source();
     let life = shard.life.clone();
     life.jobs.store(core.engine().jobs(), Ordering::Relaxed);
@@ -211,7 +209,6 @@ pub(crate) fn start_with(
         draining,
         flight,
         stop_seen: false,
-        pace,
         careful_rounds: 0,
     };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
@@ -233,7 +230,6 @@ struct Loop {
     /// Rounds on their way to be durable.
     flight: Flight,
     stop_seen: bool,
-    pace: Arc<Pace>,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
 }
@@ -322,7 +318,7 @@ impl Loop {
     /// Applies what has arrived, within the bounds of a round.
     fn gather(&mut self, core: &mut Core, first: Request, clock: f64) {
         let began = clock::instant();
-        let calls_max = self.pace.calls(self.settings.round_calls_max);
+        let calls_max = self.flight.pace.calls(self.settings.round_calls_max);
         let (mut calls, mut bytes) = (0, 0);
         let careful = self.careful_rounds > 0;
         self.careful_rounds = self.careful_rounds.saturating_sub(1);
@@ -334,10 +330,6 @@ impl Loop {
             core.listen(self.publish.is_heard());
             core.apply(request, clock);
             if careful || calls >= calls_max || bytes >= self.settings.round_bytes_max {
-                break;
-            }
-            // Nobody whose round has landed waits for this one. A fault is seen when this one ends.
-            if self.flight.len() > 0 && self.let_out(usize::MAX).is_err() {
                 break;
             }
             next = loop {
@@ -354,7 +346,7 @@ impl Loop {
         }
         self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
         self.counters.round_sizes.add(calls as u64);
-        self.pace.applied(calls, began.elapsed());
+        self.flight.pace.applied(calls, began.elapsed());
     }
 
     fn count(&self, size: Option<super::core::RoundSize>, took: Duration) {
