@@ -19,6 +19,15 @@ pub struct Presence {
     pub shards: Vec<Held>,
 }
 
+impl Presence {
+    /// Whether nothing differs that a plan depends on.
+    pub fn is_placed_as(&self, other: &Presence) -> bool {
+        let held =
+            |one: &Presence| one.shards.iter().map(|held| (held.shard, held.epoch)).collect::<Vec<_>>();
+        (self.leaving, &self.address, held(self)) == (other.leaving, &other.address, held(other))
+    }
+}
+
 /// A shard that a node owns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Held {

@@ -182,6 +182,8 @@ pub(crate) fn object_options(store: &SharedStore, place: Arc<Place>) -> anyhow::
     options.flush_interval = store.flush_interval;
     // Far less than it takes for another node to think that this one is gone.
     options.trust = store.cluster.presence_interval;
+    // Any request has failed by then, and has been sent again.
+    options.give_up = store.access.request_timeout * 3;
     options.cache_bytes = store.cache_bytes;
     options.disk_cache.clone_from(&store.disk_cache);
     Ok(options)
