@@ -148,7 +148,12 @@ async fn join(store: &SharedStore, mut presence: Presence, outlets: Outlets) -> 
         place,
         meta,
         settings: store.cluster.clone(),
-        rounds: Settings { rounds_in_flight_max: store.rounds_in_flight_max, ..Settings::default() },
+        // A commit takes long, whoever is in it.
+        rounds: Settings {
+            round_calls_max: 4096,
+            rounds_in_flight_max: store.rounds_in_flight_max,
+            ..Settings::default()
+        },
         presence,
         listener,
         outlets,

@@ -7,27 +7,40 @@ use crate::Fault;
 type Wait = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 
 /// What [`crate::Store::submit`] gives for a batch. Tickets come true in the order in which they were given.
-pub struct Ticket(Option<Wait>);
+pub struct Ticket {
+    wait: Option<Wait>,
+    lazy: bool,
+}
 
 impl Ticket {
     /// Nothing to wait for.
     pub fn durable() -> Self {
-        Ticket(None)
+        Ticket { wait: None, lazy: false }
     }
 
     /// Durable when this returns.
     pub fn when(wait: impl FnOnce() -> Result<(), Fault> + Send + 'static) -> Self {
-        Ticket(Some(Box::new(wait)))
+        Ticket { wait: Some(Box::new(wait)), lazy: false }
+    }
+
+    /// Made durable by this, which does not take long.
+    pub fn by(sync: impl FnOnce() -> Result<(), Fault> + Send + 'static) -> Self {
+        Ticket { wait: Some(Box::new(sync)), lazy: true }
     }
 
     /// Whether waiting is over before it begins.
     pub fn is_durable(&self) -> bool {
-        self.0.is_none()
+        self.wait.is_none()
+    }
+
+    /// Whether to wait is what makes it durable: without, nothing happens.
+    pub fn is_lazy(&self) -> bool {
+        self.lazy
     }
 
     /// Blocks until the batch is durable, or never will be: see [`crate::Store::commit`].
     pub fn wait(self) -> Result<(), Fault> {
-        self.0.map_or(Ok(()), |wait| wait())
+        self.wait.map_or(Ok(()), |wait| wait())
     }
 }
 

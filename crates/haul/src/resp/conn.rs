@@ -29,8 +29,9 @@ use crate::shard::{Delivery, Gone, Outcome};
 
 /// Requests taken from one read at most; the rest waits for the next turn.
 const BATCH_MAX: usize = 1024;
-/// Room asked for in the buffer before each read.
-const READ_BYTES: usize = 16 << 10;
+/// Room asked for in the buffer before each read: little at first, for most connections are idle; more when it was filled.
+const READ_BYTES_MIN: usize = 1 << 10;
+const READ_BYTES_MAX: usize = 16 << 10;
 /// A buffer that grew larger than this for one request is given back afterwards.
 const BUFFER_KEPT_BYTES: usize = 256 << 10;
 /// A client that takes no bytes for this long is cut off.
@@ -75,6 +76,8 @@ pub(crate) struct Conn<S> {
     stream: S,
     session: Session,
     input: BytesMut,
+    /// Room asked for before the next read.
+    read_bytes: usize,
     output: BytesMut,
     args: Args,
     transaction: Option<Transaction>,
@@ -153,6 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             server,
             stream,
             input: BytesMut::new(),
+            read_bytes: READ_BYTES_MIN,
             output: BytesMut::new(),
             args: Args::new(),
             transaction: None,
@@ -198,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
 
     /// Waits for bytes or messages. May be cancelled: nothing is taken before it returns.
     async fn arrival(&mut self) -> Result<Arrived, End> {
-        self.input.reserve(READ_BYTES);
+        self.make_room();
         let Some(inbox) = &mut self.inbox else {
             let read = self.stream.read_buf(&mut self.input);
             let read = match self.session.access.is_some() {
@@ -218,6 +222,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             message = inbox.next() => message.map(Arrived::Message).ok_or(End::TooSlow),
             _ = changes.changed() => Ok(Arrived::Nothing),
         }
+    }
+
+    /// Makes room for the next read: more if the last one left none.
+    fn make_room(&mut self) {
+        if !self.input.is_empty() && self.input.len() == self.input.capacity() {
+            self.read_bytes = READ_BYTES_MAX.min(4 * self.read_bytes);
+        }
+        self.input.reserve(self.read_bytes);
     }
 
     async fn handle(&mut self, arrived: Arrived) -> Result<(), End> {
@@ -481,7 +493,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                     if read? == 0 {
                         return Err(End::Closed);
                     }
-                    self.input.reserve(READ_BYTES);
+                    self.make_room();
                 }
                 _ = changes.changed() => {}
             }

@@ -1,5 +1,5 @@
-//! Rounds on their way: given to the store, not durable yet. They land in order. A store that is durable at once (the
-//! disk) never makes a round wait here, nor starts the thread that waits for others.
+//! Rounds on their way: given to the store, not durable yet. They land in order. What makes a large round durable on the
+//! disk is left to the thread that waits here, so that the shard can go on meanwhile; a small one is not worth the way there.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -12,6 +12,9 @@ use super::core::Round;
 use super::thread::Message;
 
 type Landed = Result<(), Fault>;
+
+/// Rounds of fewer bytes are synced by the shard's own thread, if no other is on its way.
+const HAND_OVER_BYTES: usize = 16 << 10;
 
 /// All rounds of a shard that are on their way.
 pub(super) struct Flight {
@@ -41,14 +44,17 @@ impl Flight {
     /// Takes a round that was given to the store.
     pub(super) fn add(&mut self, mut round: Round, began: Instant) {
         let ticket = std::mem::replace(&mut round.ticket, Ticket::durable());
-        if !ticket.is_durable() {
+        let is_small = round.size.is_none_or(|size| size.bytes < HAND_OVER_BYTES);
+        let done = if ticket.is_durable() {
+            Ok(())
+        } else if ticket.is_lazy() && is_small && self.rounds.is_empty() {
+            ticket.wait()
+        } else {
             round.pending = true;
-            let given = self
-                .waiter()
-                .and_then(|waiter| waiter.tickets.send(ticket).map_err(|_| no_thread("it ended")));
-            // It stays here all the same: whoever waits for it must be told that it may have been done.
-            self.failed = self.failed.take().or(given.err());
-        }
+            self.waiter().and_then(|waiter| waiter.tickets.send(ticket).map_err(|_| no_thread("it ended")))
+        };
+        // It stays here all the same: whoever waits for it must be told that it may have been done.
+        self.failed = self.failed.take().or(done.err());
         self.rounds.push_back((round, began));
     }
 

@@ -20,7 +20,8 @@ pub(crate) type OpenStore = Box<dyn FnMut() -> Result<Box<dyn Store>, Fault> + S
 /// Bounds of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Commands gathered into one round at most.
+    /// Commands gathered into one round at most. If a round took in everybody who asks, all of them would wait for the
+    /// shard and after that the shard for all of them.
     pub(crate) round_calls_max: usize,
     /// Bytes of data gathered into one round at most.
     pub(crate) round_bytes_max: usize,
@@ -30,7 +31,7 @@ pub(crate) struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { round_calls_max: 4096, round_bytes_max: 16 << 20, rounds_in_flight_max: 32 }
+        Settings { round_calls_max: 128, round_bytes_max: 16 << 20, rounds_in_flight_max: 32 }
     }
 }
 
@@ -328,6 +329,10 @@ impl Loop {
             core.listen(self.publish.is_heard());
             core.apply(request, clock);
             if careful || calls >= self.settings.round_calls_max || bytes >= self.settings.round_bytes_max {
+                break;
+            }
+            // Nobody whose round has landed waits for this one. A fault is seen when this one ends.
+            if self.flight.len() > 0 && self.let_out(usize::MAX).is_err() {
                 break;
             }
             next = loop {

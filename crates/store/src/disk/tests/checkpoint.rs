@@ -42,6 +42,28 @@ fn the_log_is_bounded_and_its_segments_are_deleted() {
 }
 
 #[test]
+fn segments_are_kept_to_be_written_again_up_to_a_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("log")).unwrap();
+    let spares = Spares::new(folder.path().join("log"), 2);
+    for number in 1..=3 {
+        fs::write(segment::path(&folder.path().join("log"), number), "x").unwrap();
+        spares.take_in(number).unwrap();
+    }
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let left: Vec<String> = segments(folder.path()).iter().map(name).collect();
+    assert_eq!(left, ["0000000000000001.spare", "0000000000000002.spare"]);
+    spares.clear();
+    assert!(segments(folder.path()).is_empty());
+    // A store that was killed leaves them; the next one deletes them.
+    fs::remove_dir(folder.path().join("log")).unwrap();
+    drop(DiskStore::open(small(folder.path())).unwrap());
+    fs::write(segment::spare(&folder.path().join("log"), 7), "x").unwrap();
+    drop(DiskStore::open(small(folder.path())).unwrap());
+    assert!(segments(folder.path()).is_empty());
+}
+
+#[test]
 fn a_batch_larger_than_the_log_may_be_is_still_taken() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = DiskStore::open(small(folder.path())).unwrap();
