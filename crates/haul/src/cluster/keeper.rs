@@ -19,6 +19,7 @@ use super::meta::Meta;
 use super::outward::Outward;
 use super::presence::Register;
 use super::route::{Route, Routes, Shards};
+use super::tls::Seal;
 use super::wire::Ask;
 use crate::clock;
 use crate::outlets::Outlets;
@@ -131,6 +132,7 @@ pub(crate) async fn start(start: Start) -> anyhow::Result<Shards> {
     while !Register::reserve(&place, &presence).await.context("this node cannot be announced")? {
         presence.id = new_id();
     }
+    let seal = Seal::new(&meta.secret)?;
     let (words, heard) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
         me: presence.id.clone(),
@@ -142,13 +144,14 @@ pub(crate) async fn start(start: Start) -> anyhow::Result<Shards> {
     let asked = Asked {
         routes: routes.clone(),
         outward: outward.clone(),
-        secret: meta.secret.clone(),
+        seal: seal.clone(),
         poke: Poke(words.clone()),
     };
     tokio::spawn(listen::serve(listener, asked));
     let keeping = Keeping {
         shared: shared.clone(),
         meta,
+        seal,
         options,
         settings,
         rounds,
@@ -183,6 +186,7 @@ enum Busy {
 struct Keeping {
     shared: Arc<Shared>,
     meta: Meta,
+    seal: Seal,
     options: ObjectOptions,
     settings: Settings,
     rounds: shard::Settings,
@@ -223,6 +227,12 @@ impl Keeping {
             Word::Presence(presence) => {
                 self.register.tell(presence.clone());
                 let mut nodes = lock(&self.shared.nodes).clone();
+                if let Some(seen) = nodes.iter_mut().find(|seen| seen.presence.is_placed_as(&presence)) {
+                    // Only its figures, or nothing.
+                    seen.presence = presence;
+                    *lock(&self.shared.nodes) = nodes;
+                    return;
+                }
                 match nodes.iter_mut().find(|seen| seen.presence.id == presence.id) {
                     Some(seen) => seen.presence = presence,
                     // Not in the bucket's list yet, or this node looked before it came.
@@ -263,6 +273,9 @@ impl Keeping {
     /// Says that this node lives, looks at the others, acts.
     async fn look(&mut self) {
         self.own.shards = self.held();
+        let presence = Ask::Presence(self.own.clone());
+        self.links.values().for_each(|link| link.say(&presence));
+        self.register.tell(self.own.clone());
         let place = self.shared.place.clone();
         let looked = match Register::announce(&place, &self.own).await {
             Ok(()) => self.register.look(&place, &self.own.id).await,
@@ -387,7 +400,7 @@ impl Keeping {
         let mut changed = self.links.len() != before;
         for (id, address) in alive {
             if !self.links.contains_key(&id) {
-                let link = Link::start(address, self.meta.secret.clone(), self.outward.clone());
+                let link = Link::start(address, self.seal.clone(), self.outward.clone());
                 self.links.insert(id, Arc::new(link));
                 changed = true;
             }
