@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use haul_client::resp::Frame;
-use support::{Client, Random, Server, eventually, json, text};
 use rustix::process::{Pid, Signal, kill_process};
+use support::{Client, Random, Server, eventually, json, text};
 
 /// Tenants, which are spread over the shards.
 const TENANTS: u64 = 6;
