@@ -20,11 +20,12 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Whether nothing differs that a plan depends on.
+    /// Whether nothing follows for others from the difference: the figures of its shards may be others.
     pub fn is_placed_as(&self, other: &Presence) -> bool {
-        let held =
+        let owned =
             |one: &Presence| one.shards.iter().map(|held| (held.shard, held.epoch)).collect::<Vec<_>>();
-        (self.leaving, &self.address, held(self)) == (other.leaving, &other.address, held(other))
+        (&self.id, &self.address, self.leaving) == (&other.id, &other.address, other.leaving)
+            && owned(self) == owned(other)
     }
 }
 

@@ -101,7 +101,8 @@ impl Driver {
         let wait = self.pop(&worker, queue, Some(WAIT_SECONDS));
         let cut = (number as usize).wrapping_mul(CUT_STEP * 1001) % LETTERS;
         let (driver, queue) = (self.clone(), queue.to_owned());
-        Desk { driver, queue, worker, number, made: 0, cut, put, pop, wait, now: String::new() }
+        let (tenant, now) = (None, String::new());
+        Desk { driver, queue, worker, tenant, number, made: 0, cut, put, pop, wait, now }
     }
 
     fn put(&self, queue: &str) -> PutBytes {
@@ -196,6 +197,8 @@ pub(super) struct Desk {
     driver: Driver,
     queue: String,
     worker: String,
+    /// None: the default one.
+    pub(super) tenant: Option<String>,
     number: u64,
     /// Jids made so far.
     made: u64,
@@ -215,7 +218,8 @@ impl Desk {
     /// What a connection says before anything else; answers how many commands that took.
     pub(super) fn write_hello(&self, out: &mut BytesMut) -> usize {
         if self.driver.shape.kind != Kind::Beanstalk {
-            return 0;
+            self.tenant.iter().for_each(|tenant| encode_request(&["SELECT", tenant.as_str()], out));
+            return self.tenant.iter().count();
         }
         out.put_slice(format!("use {0}\r\nwatch {0}\r\nignore default\r\n", self.queue).as_bytes());
         3

@@ -19,6 +19,7 @@ use super::meta::Meta;
 use super::outward::Outward;
 use super::presence::{Herald, Register};
 use super::route::{Route, Routes, Shards};
+use super::tls::Seal;
 use super::wire::Ask;
 use crate::clock;
 use crate::outlets::Outlets;
@@ -133,6 +134,7 @@ pub(crate) async fn start(start: Start) -> anyhow::Result<Shards> {
     while !Register::reserve(&place, &presence).await.context("this node cannot be announced")? {
         presence.id = new_id();
     }
+    let seal = Seal::new(&meta.secret)?;
     let (words, heard) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
         me: presence.id.clone(),
@@ -144,7 +146,7 @@ pub(crate) async fn start(start: Start) -> anyhow::Result<Shards> {
     let asked = Asked {
         routes: routes.clone(),
         outward: outward.clone(),
-        secret: meta.secret.clone(),
+        seal: seal.clone(),
         poke: Poke(words.clone()),
     };
     tokio::spawn(listen::serve(listener, asked));
@@ -155,6 +157,7 @@ pub(crate) async fn start(start: Start) -> anyhow::Result<Shards> {
     let keeping = Keeping {
         shared: shared.clone(),
         meta,
+        seal,
         options,
         settings,
         rounds,
@@ -190,6 +193,7 @@ enum Busy {
 struct Keeping {
     shared: Arc<Shared>,
     meta: Meta,
+    seal: Seal,
     options: ObjectOptions,
     settings: Settings,
     rounds: shard::Settings,
@@ -395,7 +399,7 @@ impl Keeping {
         let mut changed = self.links.len() != before;
         for (id, address) in alive {
             if !self.links.contains_key(&id) {
-                let link = Link::start(address, self.meta.secret.clone(), self.outward.clone());
+                let link = Link::start(address, self.seal.clone(), self.outward.clone());
                 self.links.insert(id, Arc::new(link));
                 changed = true;
             }

@@ -49,6 +49,9 @@ const READER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long objects that nothing refers to any more are kept: longer than any upload takes.
 const GARBAGE_AGE: Duration = Duration::from_secs(30 * 60);
 
+/// What SlateDB says when there is no manifest at all.
+const NO_DATABASE: &str = "failed to find latest transactional object";
+
 /// How to open an [`ObjectStore`].
 #[derive(Clone, Debug)]
 pub struct ObjectOptions {
@@ -395,6 +398,15 @@ impl ObjectReader {
             .build();
         let reader = options.runtime.block_on(build).map_err(|error| fault(&error))?;
         Ok(ObjectReader { reader, runtime: options.runtime.clone() })
+    }
+
+    /// None: there is no database, since nobody has opened it for writing yet.
+    pub fn open_existing(options: &ObjectOptions) -> Result<Option<Self>, Fault> {
+        match Self::open(options) {
+            // Not any trouble with a manifest: a damaged one must not pass for an empty shard.
+            Err(Fault::Corrupt { what }) if what.contains(NO_DATABASE) => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     /// Hands every header, then every body, to `each`.
