@@ -8,6 +8,14 @@ fn haul(words: &[&str]) {
     assert!(output.status.success(), "haul {words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// A server on a folder, whatever store the nodes of this run have.
+fn serve(data: &str) -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+    command.args(["serve", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", data]);
+    ["HAUL_STORE_ENDPOINT", "HAUL_STORE_ALLOW_HTTP"].iter().for_each(|name| drop(command.env_remove(name)));
+    Server::spawn(command).unwrap()
+}
+
 /// Puts jobs of all tenants until told to stop; how many were acknowledged so far.
 struct Load {
     ended: Arc<AtomicBool>,
@@ -70,9 +78,7 @@ fn has_all(client: &mut Client, acknowledged: u64, ended: u64) {
 fn a_live_server_is_backed_up_over_http_and_restored() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
-    command.args(["serve", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", &path("data")]);
-    let server = Server::spawn(command).unwrap();
+    let server = serve(&path("data"));
     let load = Load::start(server.connect());
     load.reach(300);
     let began = load.acknowledged();
@@ -83,7 +89,7 @@ fn a_live_server_is_backed_up_over_http_and_restored() {
     load.end();
     drop(server);
     haul(&["restore", &path("file"), "--to", &path("restored")]);
-    let restored = Server::start(Path::new(&path("restored")), &[]);
+    let restored = serve(&path("restored"));
     has_all(&mut restored.connect(), began, ended);
     // The same file makes a store for nodes.
     let store = Store::new();

@@ -47,11 +47,6 @@ impl Line {
     pub(crate) fn cut(&self, cut: Cut) {
         self.state.lock().unwrap().cut = cut;
     }
-
-    /// Where it ends from now on.
-    pub(crate) fn lead_to(&self, to: SocketAddr) {
-        self.state.lock().unwrap().to = to;
-    }
 }
 
 impl Drop for Line {
@@ -86,24 +81,16 @@ fn join(from: TcpStream, to: SocketAddr, state: &Arc<Mutex<State>>) {
     pump(from, other, state);
 }
 
-/// One direction, until one end closes or the line breaks.
+/// One direction, until one end closes or the line breaks. What is read when the line is cut waits, or is lost.
 fn pump(mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>) {
     let _ = to.set_nodelay(true);
     from.set_read_timeout(Some(LOOK_EVERY)).unwrap();
     let mut buffer = [0; 64 << 10];
-    loop {
-        match state.lock().unwrap().cut {
-            Cut::Not => {}
-            Cut::Silent => {
-                std::thread::sleep(LOOK_EVERY);
-                continue;
-            }
-            Cut::Broken | Cut::Gone => break,
-        }
+    while passes(state) {
         match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => {
-                if to.write_all(&buffer[..count]).is_err() {
+                if !passes(state) || to.write_all(&buffer[..count]).is_err() {
                     break;
                 }
             }
@@ -113,4 +100,16 @@ fn pump(mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>) {
     }
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
+}
+
+/// Waits while the line is silent; whether it works then.
+fn passes(state: &Mutex<State>) -> bool {
+    loop {
+        let cut = state.lock().unwrap().cut;
+        match cut {
+            Cut::Not => return true,
+            Cut::Silent => std::thread::sleep(LOOK_EVERY),
+            Cut::Broken | Cut::Gone => return false,
+        }
+    }
 }
