@@ -12,7 +12,7 @@ fn haul(words: &[&str]) {
 fn serve(data: &str) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
     command.args(["serve", "--redis", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", data]);
-    ["HAUL_STORE_ENDPOINT", "HAUL_STORE_ALLOW_HTTP"].iter().for_each(|name| drop(command.env_remove(name)));
+    command.env_remove("HAUL_STORE_ENDPOINT").env_remove("HAUL_STORE_ALLOW_HTTP");
     Server::spawn(command).unwrap()
 }
 
