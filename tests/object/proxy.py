@@ -5,11 +5,19 @@
 
 Each request has a connection of its own. `--throttle P` answers 503 without forwarding, `--cut P` closes the
 connection: half of the time before the request was forwarded whole, half of the time in the middle of the answer, when
-the server has done it.
+the server has done it. `--overwrite KEY:SECRET` takes the condition off every PUT (and signs it again), as if the store knew
+no conditional put.
+
+When it is ended (SIGTERM) it tells what it did.
 """
 import argparse
 import asyncio
+import hashlib
+import hmac
+import os
 import random
+import re
+import signal
 
 
 async def read_request(reader):
@@ -34,6 +42,30 @@ def alone(head):
     return b"\r\n".join(lines + [b"Connection: close"]) + b"\r\n\r\n"
 
 
+def without_condition(head, key, secret):
+    """The same S3 request without If-None-Match, signed by whoever has the key."""
+    request, *lines = head[:-4].decode().split("\r\n")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if not request.startswith("PUT ") or "if-none-match" not in headers:
+        return head
+    del headers["if-none-match"]
+    signed = re.search(r"SignedHeaders=([^,]+)", headers["authorization"])[1].split(";")
+    signed = [name for name in signed if name != "if-none-match"]
+    scope = re.search(r"Credential=[^/]+/([^,]+)", headers["authorization"])[1]
+    path, _, query = request.split(" ")[1].partition("?")
+    named = "".join(f"{name}:{headers[name]}\n" for name in signed)
+    canonical = f"PUT\n{path}\n{query}\n{named}\n{';'.join(signed)}\n{headers['x-amz-content-sha256']}"
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    text = f"AWS4-HMAC-SHA256\n{headers['x-amz-date']}\n{scope}\n{digest}"
+    signing = f"AWS4{secret}".encode()
+    for part in scope.split("/") + [text]:
+        signing = hmac.new(signing, part.encode(), hashlib.sha256).digest()
+    headers["authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={key}/{scope}, SignedHeaders={';'.join(signed)}, Signature={signing.hex()}"
+    )
+    return "\r\n".join([request, *(f"{name}: {value}" for name, value in headers.items())]).encode() + b"\r\n\r\n"
+
+
 class Line:
     def __init__(self, options):
         self.host, self.port = options.to.rsplit(":", 1)
@@ -41,6 +73,7 @@ class Line:
         self.delay = (float(low) / 1000, float(high or low) / 1000)
         self.throttle, self.cut = options.throttle, options.cut
         self.random = random.Random(options.seed)
+        self.overwrite = options.overwrite and options.overwrite.split(":")
         self.counts = {"forwarded": 0, "throttled": 0, "cut": 0}
 
     async def serve(self, reader, writer):
@@ -55,6 +88,8 @@ class Line:
 
     async def forward(self, request, writer):
         head, body = request
+        if self.overwrite:
+            head = without_condition(head, *self.overwrite)
         await asyncio.sleep(self.random.uniform(*self.delay))
         chance = self.random.random()
         if chance < self.throttle:
@@ -90,19 +125,20 @@ async def main():
     parser.add_argument("--delay-ms", default="0")
     parser.add_argument("--throttle", type=float, default=0)
     parser.add_argument("--cut", type=float, default=0)
+    parser.add_argument("--overwrite", metavar="KEY:SECRET")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     line = Line(options)
     server = await asyncio.start_server(line.serve, "127.0.0.1", options.port, limit=1 << 20)
-    try:
-        async with server:
-            await server.serve_forever()
-    finally:
-        print("proxy:", line.counts, flush=True)
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    async with server:
+        await ended.wait()
+        print("the line:", ", ".join(f"{count} {what}" for what, count in line.counts.items()), flush=True)
+        # Without waiting for connections that are still open.
+        os._exit(0)
 
 
 if __name__ == "__main__":
-    try:
-        asyncio.run(main())
-    except KeyboardInterrupt:
-        pass
+    asyncio.run(main())

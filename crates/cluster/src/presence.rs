@@ -19,6 +19,16 @@ pub struct Presence {
     pub shards: Vec<Held>,
 }
 
+impl Presence {
+    /// Whether nothing follows for others from the difference: the figures of its shards may be others.
+    pub fn is_placed_as(&self, other: &Presence) -> bool {
+        let owned =
+            |one: &Presence| one.shards.iter().map(|held| (held.shard, held.epoch)).collect::<Vec<_>>();
+        (&self.id, &self.address, self.leaving) == (&other.id, &other.address, other.leaving)
+            && owned(self) == owned(other)
+    }
+}
+
 /// A shard that a node owns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Held {

@@ -51,7 +51,7 @@ pub(crate) struct Raw {
     #[arg(long, env = "HAUL_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Keep the data in a bucket or a shared folder instead, where many nodes can serve it: s3://bucket/prefix,
-    /// gs://bucket/prefix, az://container/prefix or file:///folder; --data is then for tokens and what handlers need
+    /// gs://bucket/prefix, az://container/prefix or file:///folder; --data is then for the audit log and what handlers need
     #[arg(long, env = "HAUL_STORE", value_name = "URL")]
     pub(crate) store: Option<String>,
     /// How many shards a new --store has; fixed from then on [default: 8]

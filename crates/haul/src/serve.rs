@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
-use haul_store::{DiskOptions, DiskStore, Fault, ObjectOptions, Place, Store};
+use haul_store::{Access, DiskOptions, DiskStore, Fault, ObjectOptions, Place, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::auth::{Audit, Gate};
+use crate::auth::tokens::Tokens;
+use crate::auth::{Audit, Gate, SharedTokens, Token, audit};
 use crate::clock;
 use crate::cluster::{self, Keeper, Meta, Presence, Shards};
 use crate::config::{Config, Durability, SharedStore};
@@ -106,18 +107,19 @@ impl Holding {
 /// Takes hold of the data.
 async fn hold(
     config: &Config,
+    place: Option<Arc<Place>>,
     outlets: &Outlets,
     redis: &TcpListener,
     http: Option<&TcpListener>,
 ) -> anyhow::Result<(Shards, Holding)> {
-    if let Some(store) = &config.store {
+    if let (Some(store), Some(place)) = (&config.store, place) {
         let presence = Presence {
             redis: redis.local_addr()?.to_string(),
             http: http.map(TcpListener::local_addr).transpose()?.map(|address| address.to_string()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..Presence::default()
         };
-        let shards = join(store, presence, outlets.clone()).await?;
+        let shards = join(store, place, presence, outlets.clone()).await?;
         let keeper = shards.keeper().cloned().context("a shared store has a keeper")?;
         return Ok((shards, Holding::Shared(keeper)));
     }
@@ -129,8 +131,12 @@ async fn hold(
 }
 
 /// Joins the nodes of a shared store.
-async fn join(store: &SharedStore, mut presence: Presence, outlets: Outlets) -> anyhow::Result<Shards> {
-    let place = Arc::new(open_place(store).await?);
+async fn join(
+    store: &SharedStore,
+    place: Arc<Place>,
+    mut presence: Presence,
+    outlets: Outlets,
+) -> anyhow::Result<Shards> {
     let meta = Meta::open(&place, store.shards).await?;
     let address = store.cluster.listen;
     let listener = TcpListener::bind(address)
@@ -157,8 +163,8 @@ async fn join(store: &SharedStore, mut presence: Presence, outlets: Outlets) -> 
 }
 
 /// Reaches the bucket, and makes sure that it is fit.
-pub(crate) async fn open_place(store: &SharedStore) -> anyhow::Result<Place> {
-    let place = Place::new(&store.url, &store.access)?;
+pub(crate) async fn open_place(url: &str, access: &Access) -> anyhow::Result<Place> {
+    let place = Place::new(url, access)?;
     let name: String = clock::random_id().iter().map(|byte| format!("{byte:02x}")).collect();
     place.probe(&format!("probe/{name}")).await?;
     Ok(place)
@@ -182,6 +188,8 @@ pub(crate) fn object_options(store: &SharedStore, place: Arc<Place>) -> anyhow::
     options.flush_interval = store.flush_interval;
     // Far less than it takes for another node to think that this one is gone.
     options.trust = store.cluster.presence_interval;
+    // Any request has failed by then, and has been sent again.
+    options.give_up = store.access.request_timeout * 3;
     options.cache_bytes = store.cache_bytes;
     options.disk_cache.clone_from(&store.disk_cache);
     Ok(options)
@@ -190,7 +198,11 @@ pub(crate) fn object_options(store: &SharedStore, place: Arc<Place>) -> anyhow::
 /// Serves until a signal says stop.
 pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     reserve_descriptors(&mut config.limits);
-    let gate = open_gate(&config)?;
+    let place = match &config.store {
+        Some(store) => Some(Arc::new(open_place(&store.url, &store.access).await?)),
+        None => None,
+    };
+    let gate = open_gate(&config, place.as_ref()).await?;
     let tls = config.tls.clone().map(Tls::new).transpose()?.map(Arc::new);
     let redis = TcpListener::bind(config.redis)
         .await
@@ -198,7 +210,7 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     let http = bind_http(&config).await?;
     let tracer = config.otlp.clone().map(Tracer::start).unwrap_or_default();
     let outlets = Outlets::new(config.limits.subscriber_bytes_max).traced(tracer.clone());
-    let (shards, holding) = hold(&config, &outlets, &redis, http.as_ref()).await?;
+    let (shards, holding) = hold(&config, place, &outlets, &redis, http.as_ref()).await?;
     let (audit, audit_thread) = Audit::start(&config.data).context("the audit log cannot be started")?;
     let guard = Guard { gate: gate.clone(), audit, tls: tls.clone() };
     let server = Arc::new(Server::new(&config, shards, outlets, redis.local_addr()?.port(), guard));
@@ -222,7 +234,9 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     let (stop, stopped) = watch::channel(false);
     let serverless = start_serverless(&config, &server, stopped.clone()).await?;
     let redis_side = Redis::start(server.clone()).context("no thread for connections could be started")?;
-    tokio::spawn(gate.watch());
+    let noting = server.clone();
+    let note = move |what, token: &Token| noting.audit.note(audit::of_token(what, token, "store", None));
+    tokio::spawn(gate.watch(Box::new(note)));
     tls.map(|tls| tokio::spawn(tls.watch()));
     let http = http.map(|http| tokio::spawn(crate::http::serve(http, server.clone(), stopped.clone())));
     let accepting = tokio::spawn(accept(redis, server.clone(), redis_side, stopped));
@@ -268,18 +282,36 @@ async fn start_serverless(
 }
 
 /// The tokens; an address that others can reach needs at least one, or to be insisted on.
-fn open_gate(config: &Config) -> anyhow::Result<Arc<Gate>> {
-    let gate = Gate::open(&config.data)?;
+async fn open_gate(config: &Config, place: Option<&Arc<Place>>) -> anyhow::Result<Arc<Gate>> {
+    let (gate, home) = match (&config.store, place) {
+        (Some(store), Some(place)) => {
+            (open_shared_gate(config, store, place).await?, format!("--store {}", store.url))
+        }
+        _ => (Gate::open(&config.data)?, format!("--data {}", config.data.display())),
+    };
     let public = config.public_address().filter(|_| !config.allow_public);
     if let Some(bound) = public
         && !gate.is_required()
     {
         anyhow::bail!(
-            "{bound} can be reached from other machines and there is no token: make one with `haul token add NAME --role admin --data {}`, listen on 127.0.0.1, or insist with --allow-public",
-            config.data.display()
+            "{bound} can be reached from other machines and there is no token: make one with `haul token add NAME --role admin --tenant '*' {home}`, listen on 127.0.0.1, or insist with --allow-public"
         );
     }
     Ok(Arc::new(gate.closed_without_tokens(public.is_some())))
+}
+
+/// Nodes that share a store have their tokens there; those of a data folder are not forgotten in silence.
+async fn open_shared_gate(config: &Config, store: &SharedStore, place: &Arc<Place>) -> anyhow::Result<Gate> {
+    let gate = Gate::open_shared(SharedTokens::new(place.clone()), store.cluster.presence_interval).await?;
+    let left = Tokens::read(&config.data)?.is_some_and(|tokens| !tokens.is_empty());
+    if left && !gate.is_required() {
+        let data = config.data.display();
+        anyhow::bail!(
+            "there are tokens in {data} and none in the store, where nodes have theirs: put them there with `haul token copy --data {data} --store {}`",
+            store.url
+        );
+    }
+    Ok(gate)
 }
 
 /// Opens the store and loads the engine from it.

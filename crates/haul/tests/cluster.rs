@@ -1,6 +1,11 @@
 //! Several nodes on one store: real processes, killed, stopped, paused and joined by others, while clients of all of them
 //! put, pop and complete. Nothing acknowledged is lost, no job is held by two workers, every job ends.
 //!
+//! - here: what any node does for any client, and the storm;
+//! - `cuts`: nodes that are paused, or cut off from each other or from the store;
+//! - `handlers`: stored handlers and the journal on several nodes;
+//! - `backups`: copies of what is being served.
+//!
 //! `HAUL_SEED=n` repeats a run's choices. `HAUL_STORE_URL` names another store than a folder (see `tests/object/run`), and
 //! `HAUL_CLUSTER_SECONDS` how long the storm lasts.
 
@@ -13,12 +18,17 @@
     reason = "a test may fail by panicking, and one that waits has a deadline"
 )]
 
+#[path = "cluster/backups.rs"]
+mod backups;
+#[path = "cluster/cuts.rs"]
+mod cuts;
+#[path = "cluster/handlers.rs"]
+mod handlers;
 mod support;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,6 +36,7 @@ use std::time::{Duration, Instant};
 
 use haul_client::resp::Frame;
 use rustix::process::{Pid, Signal, kill_process};
+use support::line::{Cut, Line};
 use support::{Client, Random, Server, eventually, json, text};
 
 /// Tenants, which are spread over the shards.
@@ -41,27 +52,72 @@ struct Store {
     folder: tempfile::TempDir,
 }
 
+/// How a node is started beside what a test says of it.
+const BARE: &[&str] = &["--http", "off", "--handlers", "off"];
+/// The same with all that a node can do.
+const WHOLE: &[&str] = &["--http", "127.0.0.1:0"];
+
 impl Store {
     fn new() -> Store {
         let folder = tempfile::tempdir().unwrap();
         let url = match std::env::var("HAUL_STORE_URL") {
-            Ok(base) => format!("{base}/{}", Random::seeded().next()),
+            Ok(base) => format!("{base}/{}", folder.path().file_name().unwrap().display()),
             Err(_) => format!("file://{}", folder.path().join("store").display()),
         };
         Store { url, folder }
     }
 
     fn node(&self, name: &str, extra: &[&str]) -> Server {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
-        command.args(["serve", "--redis", "127.0.0.1:0", "--http", "off", "--node", "127.0.0.1:0"]);
-        command.args(["--handlers", "off", "--presence-interval", "500", "--store", &self.url]);
-        command.arg("--data").arg(self.folder.path().join(name)).args(extra);
-        Server::spawn(command).unwrap_or_else(|refused| panic!("the node did not start: {refused:?}"))
+        self.start(name, &[BARE, &["--node", "127.0.0.1:0"], extra].concat())
     }
 
-    fn shards(&self) -> &Path {
-        self.folder.path()
+    /// With HTTP, handlers and a journal.
+    fn whole_node(&self, name: &str, extra: &[&str]) -> Server {
+        self.start(name, &[WHOLE, &["--node", "127.0.0.1:0"], extra].concat())
     }
+
+    /// One that can be cut off from the others, and from the store if that is a service.
+    fn node_on_lines(&self, name: &str, extra: &[&str]) -> Node {
+        let here = free_address();
+        let from_nodes = Line::new(here);
+        let to_store = service().map(|(_, address)| Line::new(address));
+        let (here, there) = (here.to_string(), from_nodes.address.to_string());
+        let mut words = vec!["--node".to_owned(), here, "--node-advertise".to_owned(), there];
+        if let (Some(line), Some((endpoint, address))) = (&to_store, service()) {
+            let through = endpoint.replace(&address.to_string(), &line.address.to_string());
+            words.extend(["--store-endpoint".to_owned(), through]);
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Node { server: self.start(name, &[BARE, &words, extra].concat()), from_nodes, to_store }
+    }
+
+    fn start(&self, name: &str, words: &[&str]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+        command.args(["serve", "--redis", "127.0.0.1:0", "--presence-interval", "500", "--store", &self.url]);
+        command.arg("--data").arg(self.folder.path().join(name)).args(words);
+        Server::spawn(command).unwrap_or_else(|refused| panic!("the node did not start: {refused:?}"))
+    }
+}
+
+/// Where the store's service is, as it is named and as an address; none: the store is a folder.
+fn service() -> Option<(String, SocketAddr)> {
+    let endpoint = std::env::var("HAUL_STORE_ENDPOINT").ok()?;
+    let address = endpoint.split("://").nth(1)?.split('/').next()?.parse().ok()?;
+    Some((endpoint, address))
+}
+
+/// An address that nobody listens at.
+fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A node whose lines can be cut.
+struct Node {
+    server: Server,
+    /// How the other nodes reach it.
+    from_nodes: Line,
+    /// How it reaches the store, if that is a service.
+    to_store: Option<Line>,
 }
 
 fn nodes(client: &mut Client) -> serde_json::Value {
@@ -172,42 +228,6 @@ fn transaction(client: &mut Client, other: &mut Client) {
 }
 
 #[test]
-fn a_paused_node_is_fenced_and_acknowledges_nothing() {
-    let store = Store::new();
-    let one = store.node("one", &["--shards", "1"]);
-    let mut zombie = one.connect();
-    eventually("the shard is served", || settled(&mut zombie, 1));
-    call(&mut zombie, "HAUL.PUT q k {} JID before");
-    let mut reader = one.connect();
-    let pid = Pid::from_raw(one.pid() as i32).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
-    let two = store.node("two", &[]);
-    let mut owner = two.connect();
-    // It has taken the shard over from the node that gives no sign of life.
-    let Frame::Array(jobs) = owner.call(&["HAUL.POP", "w2", "LOCK", LONG, "QUEUES", "q"]) else { panic!() };
-    assert_eq!(json(&jobs[0]).unwrap()["jid"], "before");
-    zombie.send(&["HAUL.PUT", "q", "k", "{}", "JID", "after"]).unwrap();
-    reader.send(&["HAUL.GET", "before"]).unwrap();
-    kill_process(pid, Signal::CONT).unwrap();
-    // Whatever the paused node answers now is the truth: refused, or done through the new owner.
-    let read = reader.read().unwrap();
-    match &read {
-        Frame::Error(text) => assert!(text.starts_with("TRYAGAIN"), "{text}"),
-        frame => assert_eq!(json(frame).unwrap()["worker"], "w2", "an answer of the past"),
-    }
-    let put = zombie.read().unwrap();
-    let there = owner.call(&["HAUL.GET", "after"]);
-    match put {
-        Frame::Error(text) => assert!(text.starts_with("TRYAGAIN"), "{text}"),
-        _ => assert!(json(&there).is_some(), "acknowledged by a node that had lost the shard"),
-    }
-    eventually("the paused node is a node like others again", || {
-        settled(&mut owner, 2)
-            && zombie.try_call(&["HAUL.GET", "before"]).is_ok_and(|frame| json(&frame).is_some())
-    });
-}
-
-#[test]
 fn a_node_that_is_asked_to_stop_hands_its_shards_over() {
     let store = Store::new();
     let (one, two) = (store.node("one", &["--shards", "4"]), store.node("two", &[]));
@@ -270,7 +290,6 @@ struct Worker {
     name: String,
     random: Random,
     held: Vec<(u64, String)>,
-    popped_of: HashSet<u64>,
 }
 
 impl Worker {
@@ -338,7 +357,6 @@ impl Worker {
                 }
             }
             1 => {
-                self.popped_of.insert(tenant);
                 client.try_call(&["SELECT", &tenant.to_string()])?;
                 let words =
                     ["HAUL.POP", &self.name, "COUNT", "2", "WAIT", "0.2", "LOCK", LONG, "QUEUES", "q"];
@@ -387,34 +405,62 @@ impl Worker {
     }
 }
 
-/// Does one thing to one node; answers how long it took until all shards were served again.
-fn strike(store: &Store, running: &mut [Option<Server>], storm: &Storm, random: &mut Random) -> &'static str {
+/// Does one thing to one node.
+fn strike(store: &Store, running: &mut [Option<Node>], storm: &Storm, random: &mut Random) -> &'static str {
     let at = random.below(running.len() as u64) as usize;
-    let what = match (running[at].take(), random.below(3)) {
+    let a_while = Duration::from_millis(random.between(500, 4000));
+    let cut = if random.below(2) == 0 { Cut::Silent } else { Cut::Broken };
+    let what = match (running[at].take(), random.below(6)) {
         (None, _) => {
-            running[at] = Some(store.node(&format!("node-{at}"), &[]));
+            running[at] = Some(store.node_on_lines(&format!("node-{at}"), &[]));
             "join"
         }
         (Some(node), 0) => {
-            node.kill();
+            node.server.kill();
             "kill"
         }
         (Some(node), 1) if running.iter().flatten().count() > 0 => {
-            storm.addresses.lock().unwrap().retain(|address| *address != node.address);
-            assert!(node.stop().success());
+            storm.addresses.lock().unwrap().retain(|address| *address != node.server.address);
+            assert!(node.server.stop().success());
             "leave"
         }
+        (Some(node), 2) => {
+            node.from_nodes.cut(cut);
+            std::thread::sleep(a_while);
+            node.from_nodes.cut(Cut::Not);
+            running[at] = Some(node);
+            "not reached by others"
+        }
+        (Some(node), 3) => {
+            running[at] = Some(node);
+            let all = || running.iter().flatten();
+            all().for_each(|node| node.from_nodes.cut(cut));
+            std::thread::sleep(a_while);
+            all().for_each(|node| node.from_nodes.cut(Cut::Not));
+            "all apart"
+        }
+        (Some(Node { server, from_nodes, to_store: Some(to_store) }), 4) => {
+            to_store.cut(cut);
+            std::thread::sleep(a_while);
+            to_store.cut(Cut::Not);
+            running[at] = Some(Node { server, from_nodes, to_store: Some(to_store) });
+            "cut off from the store"
+        }
         (Some(node), _) => {
-            let pid = Pid::from_raw(node.pid() as i32).unwrap();
+            let pid = Pid::from_raw(node.server.pid() as i32).unwrap();
             kill_process(pid, Signal::STOP).unwrap();
-            std::thread::sleep(Duration::from_millis(random.between(500, 4000)));
+            std::thread::sleep(a_while);
             kill_process(pid, Signal::CONT).unwrap();
             running[at] = Some(node);
             "pause"
         }
     };
-    *storm.addresses.lock().unwrap() = running.iter().flatten().map(|node| node.address).collect();
+    *storm.addresses.lock().unwrap() = addresses(running);
     what
+}
+
+fn addresses(running: &[Option<Node>]) -> Vec<SocketAddr> {
+    running.iter().flatten().map(|node| node.server.address).collect()
 }
 
 #[test]
@@ -422,12 +468,11 @@ fn nothing_acknowledged_is_lost_while_nodes_come_and_go() {
     let seconds = std::env::var("HAUL_CLUSTER_SECONDS").map_or(20, |text| text.parse().unwrap());
     let mut random = Random::seeded();
     let store = Store::new();
-    let mut running: Vec<Option<Server>> = vec![Some(store.node("node-0", &["--shards", "4"]))];
-    running.extend((1..3).map(|at| Some(store.node(&format!("node-{at}"), &[]))));
-    let addresses = running.iter().flatten().map(|node| node.address).collect();
+    let mut running = vec![Some(store.node_on_lines("node-0", &["--shards", "4"]))];
+    running.extend((1..3).map(|at| Some(store.node_on_lines(&format!("node-{at}"), &[]))));
     let storm = Arc::new(Storm {
         world: Mutex::default(),
-        addresses: Mutex::new(addresses),
+        addresses: Mutex::new(addresses(&running)),
         ended: AtomicBool::new(false),
         draining: AtomicBool::new(false),
         next: AtomicU64::new(0),
@@ -439,7 +484,7 @@ fn nothing_acknowledged_is_lost_while_nodes_come_and_go() {
         .map(|at| {
             let random = Random::new(random.next());
             let (name, storm) = (format!("w{at}"), storm.clone());
-            let worker = Worker { storm, name, random, held: Vec::new(), popped_of: HashSet::new() };
+            let worker = Worker { storm, name, random, held: Vec::new() };
             std::thread::spawn(move || worker.run())
         })
         .collect();
@@ -464,17 +509,16 @@ fn nothing_acknowledged_is_lost_while_nodes_come_and_go() {
         storm.longest.lock().unwrap()
     );
     assert!(storm.acknowledged.load(Ordering::Relaxed) > 100, "hardly anything was served");
-    assert!(store.shards().exists());
 }
 
 /// All nodes are there again; what is left is worked off, and every acknowledged job is complete.
-fn calm_down(store: &Store, running: &mut [Option<Server>], storm: &Storm) {
+fn calm_down(store: &Store, running: &mut [Option<Node>], storm: &Storm) {
     for (at, slot) in running.iter_mut().enumerate() {
-        slot.get_or_insert_with(|| store.node(&format!("node-{at}"), &[]));
+        slot.get_or_insert_with(|| store.node_on_lines(&format!("node-{at}"), &[]));
     }
-    *storm.addresses.lock().unwrap() = running.iter().flatten().map(|node| node.address).collect();
+    *storm.addresses.lock().unwrap() = addresses(running);
     storm.draining.store(true, Ordering::Relaxed);
-    let mut client = running[0].as_ref().unwrap().connect();
+    let mut client = running[0].as_ref().unwrap().server.connect();
     let jobs: Vec<(String, u64)> =
         storm.world.lock().unwrap().put.iter().map(|(jid, tenant)| (jid.clone(), *tenant)).collect();
     for (jid, tenant) in jobs {

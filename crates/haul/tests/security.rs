@@ -288,6 +288,17 @@ mod tests {
         says(&["handler", "list", "acme", "--http", &http, "--tls-ca", &old.ca()], &[], 0);
         let other = ["handler", "list", "acme", "--http", &format!("https://{http}"), "--tls-ca", &new.ca()];
         assert!(says(&other, &[], 3).contains("certificate"));
+        let backup = |name: &str, more: &[&str], code| {
+            let file = folder.path().join(name);
+            let told = says(&[&["backup", file.to_str().unwrap()], more].concat(), &[], code);
+            assert_eq!(file.exists(), code == 0, "{told}");
+            told
+        };
+        let https = format!("https://{http}");
+        assert!(backup("a", &["--http", &https, "--tls-ca", &old.ca()], 0).contains("all verified"));
+        backup("b", &["--http", &http, "--tls-ca", &old.ca()], 0);
+        assert!(backup("c", &["--http", &https, "--tls-ca", &new.ca()], 2).contains("--tls"));
+        assert!(backup("d", &["--http", &http], 2).contains("use https"));
         says(&["ping", "--server", &format!("rediss://{at}"), "--tls-ca", &new.ca()], &[], 3);
         let curl = ["-s", "--max-time", "30", "--cacert", &old.ca(), &format!("https://{http}/healthz")]
             .map(str::to_owned);

@@ -106,6 +106,11 @@ pub trait Bodies: Send + Sync {
     /// Hands every header, then every body, to `each`, all as of one moment between two commits, in any order.
     /// Commits go on meanwhile: for `haul backup`.
     fn copy(&self, each: EachRecord<'_>) -> Result<(), Fault>;
+
+    /// How many records there are, roughly, where that is known without reading them: to tell how far a copy is.
+    fn about(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What a store did since it was opened, and how much it holds.

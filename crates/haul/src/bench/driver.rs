@@ -122,7 +122,8 @@ impl Driver {
         let wait = self.pop(&worker, queue, Some(WAIT_SECONDS));
         let cut = (number as usize).wrapping_mul(CUT_STEP * 1001) % LETTERS;
         let (driver, queue) = (self.clone(), queue.to_owned());
-        Desk { driver, queue, worker, number, made: 0, cut, put, pop, wait, now: String::new() }
+        let (tenant, now) = (None, String::new());
+        Desk { driver, queue, worker, tenant, number, made: 0, cut, put, pop, wait, now }
     }
 
     fn put(&self, queue: &str) -> PutBytes {
@@ -205,6 +206,8 @@ pub(super) struct Desk {
     driver: Driver,
     queue: String,
     worker: String,
+    /// None: the default one.
+    pub(super) tenant: Option<String>,
     number: u64,
     /// Jids made so far.
     made: u64,
@@ -223,17 +226,16 @@ impl Desk {
 
     /// What a connection says before anything else; answers how many commands that took.
     pub(super) fn write_hello(&self, out: &mut BytesMut) -> usize {
-        match (self.speech(), &self.driver.token) {
-            (Speech::Beanstalk, _) => {
-                out.put_slice(format!("use {0}\r\nwatch {0}\r\nignore default\r\n", self.queue).as_bytes());
-                3
-            }
-            (Speech::Resp, Some(token)) => {
-                encode_request(&["AUTH", token], out);
-                1
-            }
-            _ => 0,
+        if self.speech() == Speech::Beanstalk {
+            out.put_slice(format!("use {0}\r\nwatch {0}\r\nignore default\r\n", self.queue).as_bytes());
+            return 3;
         }
+        if self.speech() != Speech::Resp {
+            return 0;
+        }
+        self.driver.token.iter().for_each(|token| encode_request(&["AUTH", token], out));
+        self.tenant.iter().for_each(|tenant| encode_request(&["SELECT", tenant.as_str()], out));
+        self.driver.token.iter().count() + self.tenant.iter().count()
     }
 
     /// Jobs that one put, pop or complete is for.

@@ -54,6 +54,7 @@ enum Workload {
   haul bench --driver haul-bulk --batch 100 --pipeline 1 --duration 10
   haul bench --driver ping --pipeline 1
   haul bench --workload delivery --connections 2 --rate 50
+  haul bench --tenants a,b,c,d --connections 64
   haul bench --driver append --batch 100 --payload 700 --folder /var/lib/haul
   haul bench --driver append --batch 1 --workload delivery --rate 50
   haul bench --driver beanstalk --address 127.0.0.1:11300
@@ -93,6 +94,9 @@ pub(crate) struct Bench {
     /// Queues, dealt out to the connections in turn
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
     queues: u64,
+    /// Tenants, dealt out to the connections in turn: a,b,c; each tenant is in one shard of a shared store
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tenants: Vec<String>,
     /// Waiting jobs to put in before measuring
     #[arg(long, value_name = "N", default_value_t = 0)]
     backlog: u64,
@@ -139,6 +143,9 @@ fn check(bench: &Bench) -> anyhow::Result<()> {
     }
     if bench.workload == Workload::Mixed && bench.driver != Kind::Haul {
         bail!("the workload mixed is for the driver haul only");
+    }
+    if !bench.tenants.is_empty() && bench.driver.speech() != Speech::Resp {
+        bail!("--tenants is for the drivers of the Redis protocol");
     }
     if bench.workload == Workload::Delivery {
         if !matches!(bench.driver, Kind::Haul | Kind::Http | Kind::Beanstalk | Kind::Append) {
@@ -232,7 +239,8 @@ async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Resul
     let mut seats = Vec::new();
     for number in 0..bench.connections {
         let queue = format!("bench-{}", number % bench.queues);
-        let desk = driver.desk(&queue, number);
+        let mut desk = driver.desk(&queue, number);
+        desk.tenant = bench.tenants.get(number as usize % bench.tenants.len().max(1)).cloned();
         let address = if desk.speech() == Speech::Http { &bench.http } else { &bench.address };
         let seat = Seat::connect(address, desk, pipeline).await?;
         let producers = bench.connections / 2;

@@ -14,7 +14,8 @@ use super::session::Session;
   haul cluster
   haul cluster --server node-2:4286 --json
 
-Asks one node what it sees; a shard without a node is on its way from one to another.")]
+Asks one node what it sees. A shard without a node is on its way from one to another; EPOCH is how often it was opened,
+COMMIT what its last commit took, IN FLIGHT its rounds that are not durable yet: its lag.")]
 pub(super) struct Cluster {}
 
 impl Cluster {

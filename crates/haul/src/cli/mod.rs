@@ -25,6 +25,7 @@ mod output;
 mod ping;
 mod put;
 mod queue;
+mod reach;
 mod recur;
 mod retry;
 mod running;
@@ -164,7 +165,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Serve(serve) => return serve.run(),
         Verb::Demo(demo) => return demo.run(cli.global),
-        Verb::Doctor(doctor) => return doctor::run(&doctor),
+        Verb::Doctor(doctor) => return doctor::run(&doctor, cli.global.json),
         Verb::Copy(copy) => return copy.run(&cli.global),
         Verb::Backup(backup) => return backup.run(&cli.global),
         Verb::Restore(restore) => return restore.run(&cli.global),
@@ -225,12 +226,8 @@ const TENANT: (&str, &str) = ("tenant", "tenant");
 const JSON: (&str, &str) = ("json", "json");
 
 /// Which other global options mean nothing to those that talk to no server.
-const UNUSED: &[(&str, &[(&str, &str)])] = &[
-    ("serve", &[TENANT, JSON]),
-    ("doctor", &[TENANT, JSON]),
-    ("completions", &[TENANT, JSON]),
-    ("audit", &[]),
-];
+const UNUSED: &[(&str, &[(&str, &str)])] =
+    &[("serve", &[TENANT, JSON]), ("doctor", &[TENANT]), ("completions", &[TENANT, JSON]), ("audit", &[])];
 
 /// A global option where it means nothing: taken, but not in the help.
 fn unused((id, flag): (&'static str, &'static str)) -> clap::Arg {

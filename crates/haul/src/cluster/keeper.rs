@@ -1,5 +1,5 @@
 //! Keeps this node's place among the others: says that it lives, looks who else does, opens the shards that are its own and
-//! closes those that are not. One task decides, in turn; opening and closing run beside it.
+//! closes those that are not. One task decides, in turn, and waits for nothing else; what takes long runs beside it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,8 +17,9 @@ use super::link::Link;
 use super::listen::{self, Asked};
 use super::meta::Meta;
 use super::outward::Outward;
-use super::presence::Register;
+use super::presence::{Herald, Register};
 use super::route::{Route, Routes, Shards};
+use super::tls::Seal;
 use super::wire::Ask;
 use crate::clock;
 use crate::outlets::Outlets;
@@ -33,6 +34,8 @@ const LEAVE_MAX: Duration = Duration::from_secs(30);
 enum Word {
     /// Another node told of itself.
     Presence(Presence),
+    /// The store was asked who is there.
+    Looked(Result<Vec<Seen>, Fault>),
     Opened(u32, Result<Open, Fault>),
     /// A shard's thread has ended.
     Ended(u32, Result<(), Fault>),
@@ -131,6 +134,7 @@ pub(crate) async fn start(start: Start) -> anyhow::Result<Shards> {
     while !Register::reserve(&place, &presence).await.context("this node cannot be announced")? {
         presence.id = new_id();
     }
+    let seal = Seal::new(&meta.secret)?;
     let (words, heard) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
         me: presence.id.clone(),
@@ -142,13 +146,18 @@ pub(crate) async fn start(start: Start) -> anyhow::Result<Shards> {
     let asked = Asked {
         routes: routes.clone(),
         outward: outward.clone(),
-        secret: meta.secret.clone(),
+        seal: seal.clone(),
         poke: Poke(words.clone()),
     };
     tokio::spawn(listen::serve(listener, asked));
+    let register = Register::default();
+    let looked = words.clone();
+    let seen = move |nodes| drop(looked.send(Word::Looked(nodes)));
+    let herald = Herald::start(place, register.clone(), presence.clone(), &settings, seen);
     let keeping = Keeping {
         shared: shared.clone(),
         meta,
+        seal,
         options,
         settings,
         rounds,
@@ -156,7 +165,8 @@ pub(crate) async fn start(start: Start) -> anyhow::Result<Shards> {
         routes: routes.clone(),
         outlets,
         outward,
-        register: Register::default(),
+        register,
+        herald,
         links: BTreeMap::new(),
         open: BTreeMap::new(),
         busy: BTreeMap::new(),
@@ -183,6 +193,7 @@ enum Busy {
 struct Keeping {
     shared: Arc<Shared>,
     meta: Meta,
+    seal: Seal,
     options: ObjectOptions,
     settings: Settings,
     rounds: shard::Settings,
@@ -191,6 +202,7 @@ struct Keeping {
     outlets: Outlets,
     outward: Outward,
     register: Register,
+    herald: Herald,
     links: BTreeMap<String, Arc<Link>>,
     open: BTreeMap<u32, Open>,
     busy: BTreeMap<u32, Busy>,
@@ -200,42 +212,26 @@ struct Keeping {
 
 impl Keeping {
     async fn run(mut self, mut heard: mpsc::UnboundedReceiver<Word>) {
-        let mut beat = tokio::time::interval(self.settings.presence_interval);
-        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                _ = beat.tick() => self.look().await,
-                word = heard.recv() => match word {
-                    None => return,
-                    Some(Word::Leave(done)) => {
-                        self.leave(&mut heard).await;
-                        let _ = done.send(());
-                        return;
-                    }
-                    Some(word) => self.hear(word).await,
-                },
+        while let Some(word) = heard.recv().await {
+            if let Word::Leave(done) = word {
+                self.leave(&mut heard).await;
+                let _ = done.send(());
+                return;
             }
+            self.hear(word);
         }
     }
 
-    async fn hear(&mut self, word: Word) {
+    fn hear(&mut self, word: Word) {
         match word {
-            Word::Presence(presence) => {
-                self.register.tell(presence.clone());
-                let mut nodes = lock(&self.shared.nodes).clone();
-                match nodes.iter_mut().find(|seen| seen.presence.id == presence.id) {
-                    Some(seen) => seen.presence = presence,
-                    // Not in the bucket's list yet, or this node looked before it came.
-                    None => nodes.push(Seen { presence, age_ms: 0 }),
-                }
-                self.respond(nodes).await;
-            }
+            Word::Presence(presence) => self.hear_of(presence),
+            Word::Looked(nodes) => self.look(nodes),
             Word::Opened(shard, Ok(open)) => {
                 self.busy.remove(&shard);
                 tracing::info!(shard, epoch = open.epoch, "the shard is open here");
                 self.routes.set(shard, Route::Here(open.shard.clone()));
                 self.open.insert(shard, open);
-                self.announce().await;
+                self.announce();
             }
             Word::Opened(shard, Err(fault)) => {
                 tracing::error!(shard, %fault, "the shard could not be opened; trying again");
@@ -254,66 +250,82 @@ impl Keeping {
                         self.busy.insert(shard, Busy::Pausing(clock::now() + OPEN_AGAIN.as_secs_f64()));
                     }
                 }
-                self.announce().await;
+                self.announce();
             }
             Word::Leave(_) => {}
         }
     }
 
-    /// Says that this node lives, looks at the others, acts.
-    async fn look(&mut self) {
-        self.own.shards = self.held();
-        let place = self.shared.place.clone();
-        let looked = match Register::announce(&place, &self.own).await {
-            Ok(()) => self.register.look(&place, &self.own.id).await,
-            Err(fault) => Err(fault),
+    /// Another node told of itself: acts if that concerns more than its figures.
+    fn hear_of(&mut self, presence: Presence) {
+        self.register.tell(presence.clone());
+        let mut nodes = lock(&self.shared.nodes).clone();
+        let placed_as_before = match nodes.iter_mut().find(|seen| seen.presence.id == presence.id) {
+            Some(seen) => {
+                let same = seen.presence.is_placed_as(&presence);
+                // Its age stays: whether it lives, the store decides.
+                seen.presence = presence;
+                same
+            }
+            // Not in the bucket's list yet, or this node looked before it came.
+            None => {
+                nodes.push(Seen { presence, age_ms: 0 });
+                false
+            }
         };
+        if placed_as_before {
+            *lock(&self.shared.nodes) = nodes;
+        } else {
+            self.respond(nodes);
+        }
+    }
+
+    /// Acts on what was seen.
+    fn look(&mut self, looked: Result<Vec<Seen>, Fault>) {
         let was = self.shared.reached.swap(looked.is_ok(), Ordering::Relaxed);
         match looked {
-            Ok(nodes) => {
+            Ok(mut nodes) => {
                 if !was {
                     tracing::info!("the store answers again");
                 }
-                self.sweep(&nodes).await;
-                self.respond(nodes).await;
+                self.register.update(&mut nodes);
+                self.respond(nodes);
             }
             Err(fault) if was => tracing::error!(%fault, "the store does not answer"),
             Err(_) => {}
         }
+        self.own.shards = self.held();
+        self.herald.note(self.own.clone());
+        self.tell_nodes();
     }
 
-    /// Removes what nodes long gone left behind.
-    async fn sweep(&self, nodes: &[Seen]) {
-        let long =
-            i64::try_from(self.settings.gone_after().as_millis()).unwrap_or(i64::MAX).saturating_mul(10);
-        for gone in nodes.iter().filter(|node| node.age_ms > long) {
-            let _ = Register::remove(&self.shared.place, &gone.presence.id).await;
-        }
+    /// Over the links: whoever is told need not read the bucket.
+    fn tell_nodes(&self) {
+        let presence = Ask::Presence(self.own.clone());
+        self.links.values().for_each(|link| link.say(&presence));
     }
 
     /// Says at once, to the bucket and to every node, what this one owns now, or is about to.
-    async fn say(&mut self) {
+    fn say(&mut self) {
         self.own.shards = self.held();
-        let presence = Ask::Presence(self.own.clone());
-        self.links.values().for_each(|link| link.say(&presence));
-        // The next beat says it again.
-        let _ = Register::announce(&self.shared.place, &self.own).await;
+        self.tell_nodes();
+        self.herald.say(self.own.clone());
     }
 
     /// Says it, and does what follows for this node.
-    async fn announce(&mut self) {
-        self.say().await;
+    fn announce(&mut self) {
+        self.say();
         let mut nodes = lock(&self.shared.nodes).clone();
         if let Some(own) = nodes.iter_mut().find(|seen| seen.presence.id == self.own.id) {
             own.presence = self.own.clone();
         }
-        self.respond(nodes).await;
+        self.respond(nodes);
     }
 
     /// Does what follows; what is being opened is said at once, so that no other node opens it too.
-    async fn respond(&mut self, nodes: Vec<Seen>) {
+    fn respond(&mut self, nodes: Vec<Seen>) {
         if self.act(nodes) {
-            self.say().await;
+            self.say();
         }
     }
 
@@ -387,7 +399,7 @@ impl Keeping {
         let mut changed = self.links.len() != before;
         for (id, address) in alive {
             if !self.links.contains_key(&id) {
-                let link = Link::start(address, self.meta.secret.clone(), self.outward.clone());
+                let link = Link::start(address, self.seal.clone(), self.outward.clone());
                 self.links.insert(id, Arc::new(link));
                 changed = true;
             }
@@ -437,12 +449,12 @@ impl Keeping {
     async fn leave(&mut self, heard: &mut mpsc::UnboundedReceiver<Word>) {
         self.own.leaving = true;
         let deadline = tokio::time::Instant::from_std(clock::instant()) + LEAVE_MAX;
-        self.announce().await;
+        self.announce();
         self.close_all();
         while !self.open.is_empty() || self.busy.values().any(|busy| *busy == Busy::Opening) {
             match tokio::time::timeout_at(deadline, heard.recv()).await {
                 Ok(Some(word)) => {
-                    self.hear(word).await;
+                    self.hear(word);
                     // One that was just being opened.
                     self.close_all();
                 }
@@ -455,7 +467,10 @@ impl Keeping {
                 }
             }
         }
-        let _ = Register::remove(&self.shared.place, &self.own.id).await;
+        self.herald.end();
+        let removed = Register::remove(&self.shared.place, &self.own.id);
+        // Without, the others see that it is gone when it has been silent for long enough.
+        let _ = tokio::time::timeout(self.settings.gone_after(), removed).await;
     }
 }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use haul_engine::{Call, Name};
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::outward::Outward;
+use super::tls::{Line, Seal};
 use super::wire::{self, Ask, Tell};
 use crate::shard::Delivery;
 
@@ -79,9 +80,9 @@ impl Shared {
 
 impl Link {
     /// Connects, again and again.
-    pub(crate) fn start(address: String, secret: String, outward: Outward) -> Self {
+    pub(super) fn start(address: String, seal: Seal, outward: Outward) -> Self {
         let shared = Arc::<Shared>::default();
-        let task = tokio::spawn(keep_up(address, secret, outward, shared.clone()));
+        let task = tokio::spawn(keep_up(address, seal, outward, shared.clone()));
         Link { shared, task }
     }
 
@@ -152,10 +153,10 @@ impl Drop for GivenUp<'_> {
     }
 }
 
-async fn keep_up(address: String, secret: String, outward: Outward, shared: Arc<Shared>) {
+async fn keep_up(address: String, seal: Seal, outward: Outward, shared: Arc<Shared>) {
     let mut said = None;
     loop {
-        let error = match timeout(CONNECT_MAX, connect(&address, &secret)).await {
+        let error = match timeout(CONNECT_MAX, connect(&address, &seal)).await {
             Ok(Ok(stream)) => {
                 said = None;
                 talk(stream, &outward, &shared).await
@@ -174,16 +175,13 @@ async fn keep_up(address: String, secret: String, outward: Outward, shared: Arc<
     }
 }
 
-async fn connect(address: &str, secret: &str) -> std::io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    wire::greet(&mut stream, secret, true).await?;
-    Ok(stream)
+async fn connect(address: &str, seal: &Seal) -> std::io::Result<Line> {
+    seal.connect(TcpStream::connect(address).await?).await
 }
 
 /// Until the connection ends.
-async fn talk(stream: TcpStream, outward: &Outward, shared: &Shared) -> std::io::Error {
-    let (read, mut write) = stream.into_split();
+async fn talk(stream: Line, outward: &Outward, shared: &Shared) -> std::io::Error {
+    let (read, mut write) = tokio::io::split(stream);
     let mut read = BufReader::new(read);
     let (sender, mut frames) = mpsc::unbounded_channel::<Vec<u8>>();
     // First what is to be told, so that a look that follows is behind it.
@@ -199,7 +197,7 @@ async fn talk(stream: TcpStream, outward: &Outward, shared: &Shared) -> std::io:
                 _ = beat.tick() => wire::frame(&Ask::Ping { id: u64::MAX }).ok(),
             };
             let Some(frame) = frame else { return std::io::Error::other("closed") };
-            if let Err(error) = write.write_all(&frame).await {
+            if let Err(error) = wire::send(&mut write, &frame, frames.is_empty()).await {
                 return error;
             }
         }

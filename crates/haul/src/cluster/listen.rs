@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::{BufReader, ReadHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::keeper::Poke;
 use super::outward::Outward;
 use super::route::Routes;
+use super::tls::{Line, Seal};
 use super::wire::{self, Ask, Said, Tell};
 use crate::shard::{Delivery, Gone};
 
@@ -29,7 +30,7 @@ const NODES_MAX: usize = 4096;
 pub(super) struct Asked {
     pub(super) routes: Arc<Routes>,
     pub(super) outward: Outward,
-    pub(super) secret: String,
+    pub(super) seal: Seal,
     pub(super) poke: Poke,
 }
 
@@ -51,19 +52,19 @@ pub(super) async fn serve(listener: TcpListener, asked: Asked) {
     }
 }
 
-async fn node(mut stream: TcpStream, asked: Asked) {
-    let _ = stream.set_nodelay(true);
-    match timeout(GREETING_MAX, wire::greet(&mut stream, &asked.secret, false)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => return tracing::warn!(%error, "a node was turned away"),
-        Err(_) => return,
-    }
-    let (read, mut write) = stream.into_split();
+async fn node(stream: TcpStream, asked: Asked) {
+    let peer = stream.peer_addr().map(|address| address.to_string()).unwrap_or_default();
+    let line = match timeout(GREETING_MAX, asked.seal.accept(stream)).await {
+        Ok(Ok(line)) => line,
+        Ok(Err(error)) => return tracing::warn!(peer, %error, "a node was turned away"),
+        Err(_) => return tracing::warn!(peer, "a node was turned away: it did not say in time who it is"),
+    };
+    let (read, mut write) = tokio::io::split(line);
     let (frames, mut ready) = mpsc::unbounded_channel::<Vec<u8>>();
     let id = asked.outward.join(frames.clone());
     let writing = async {
         while let Some(frame) = ready.recv().await {
-            if write.write_all(&frame).await.is_err() {
+            if wire::send(&mut write, &frame, ready.is_empty()).await.is_err() {
                 return;
             }
         }
@@ -88,7 +89,7 @@ struct Reading {
 }
 
 impl Reading {
-    async fn run(&mut self, mut read: BufReader<tokio::net::tcp::OwnedReadHalf>) {
+    async fn run(&mut self, mut read: BufReader<ReadHalf<Line>>) {
         loop {
             match timeout(SILENCE_MAX, wire::read::<Ask>(&mut read)).await {
                 Ok(Ok(ask)) => self.hear(ask),

@@ -46,13 +46,18 @@ impl Meta {
 
     /// Makes the data set that a copy goes to, marked as not whole; or goes on with one that was begun.
     pub(crate) async fn begin_copy(place: &Place, shards: Option<u32>) -> anyhow::Result<Meta> {
-        if place.read(COPYING).await?.is_none() {
+        if !Self::is_partial(place).await? {
             if Self::read(place).await?.is_some() {
                 bail!("there is a data set in {} already; name another place", place.url());
             }
             place.write(COPYING, "a copy that is not whole yet\n".into()).await?;
         }
         Self::make(place, shards).await
+    }
+
+    /// Whether there is a copy that is not whole.
+    pub(crate) async fn is_partial(place: &Place) -> anyhow::Result<bool> {
+        Ok(place.read(COPYING).await?.is_some())
     }
 
     /// The copy is whole.
@@ -62,7 +67,7 @@ impl Meta {
 
     /// Reads it, or makes the data set.
     pub(crate) async fn open(place: &Place, shards: Option<u32>) -> anyhow::Result<Meta> {
-        if place.read(COPYING).await?.is_some() {
+        if Self::is_partial(place).await? {
             bail!(
                 "the copy in {} is not whole: run the same `haul copy` again, which goes on where it was",
                 place.url()

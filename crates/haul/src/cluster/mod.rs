@@ -4,7 +4,8 @@
 //! - `meta`: what the data set is: how many shards, and the nodes' common secret.
 //! - `presence`: who is there, by objects in the bucket.
 //! - `keeper`: opens what is this node's and closes what is not. The crate `haul-cluster` decides.
-//! - `wire`: what nodes say to each other; `link`: asking another node; `listen`: being asked.
+//! - `wire`: what nodes say to each other; `tls`: so that nobody else hears or says it; `link`: asking another node;
+//!   `listen`: being asked.
 //! - `route`: [`Shards`], what the rest of the server holds: a call goes to its shard, wherever that is.
 //!
 //! That no shard has two owners is SlateDB's doing (`haul_store::object`): whoever opens a shard makes all who had it fail.
@@ -19,12 +20,14 @@ mod presence;
 mod route;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod wire;
 
-pub(crate) use haul_cluster::{Presence, shard_of};
+pub(crate) use haul_cluster::{Held, Presence, shard_of};
 pub(crate) use keeper::{Keeper, Start, start};
 pub(crate) use meta::{Meta, SHARDS_MAX};
 pub(crate) use outward::Outward;
+pub(crate) use presence::Register;
 pub(crate) use route::Shards;
 
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
 //! What nodes say to each other: engine calls and their outcomes as they are, so that every dialect, HTTP, blocked pops and
-//! transactions pass through alike. Frames of a length (4 bytes, little-endian) and postcard.
+//! transactions pass through alike. Frames of a length (4 bytes, little-endian) and postcard, inside TLS (`tls`).
 //!
 //! A change of any type that is sent, in the engine too, is a change of [`VERSION`]: nodes of different versions do not
 //! talk, and whoever needs one that does not answer is told to try again.
@@ -114,6 +114,16 @@ pub(super) fn frame(message: &impl Serialize) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Writes a frame; what follows at once may go with it.
+pub(super) async fn send(
+    stream: &mut (impl AsyncWrite + Unpin),
+    frame: &[u8],
+    is_last: bool,
+) -> std::io::Result<()> {
+    stream.write_all(frame).await?;
+    if is_last { stream.flush().await } else { Ok(()) }
+}
+
 /// The next frame.
 pub(super) async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<T> {
     read_within(stream, FRAME_BYTES_MAX).await
@@ -139,24 +149,32 @@ struct Greeting {
     nonce: [u8; 32],
 }
 
-/// Proof of knowing the secret: of both nonces and of which side one is.
-fn proof(secret: &str, side: &str, first: &Greeting, second: &Greeting) -> Hmac<Sha256> {
+/// Proof of knowing the secret: of both nonces, of which side one is, and of the connection itself.
+fn proof(secret: &str, bound: &[u8; 32], side: &str, first: &Greeting, second: &Greeting) -> Hmac<Sha256> {
     let mut mac =
         Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap_or_else(|_| Hmac::new(&Default::default()));
     mac.update(side.as_bytes());
     mac.update(&first.nonce);
     mac.update(&second.nonce);
+    mac.update(bound);
     mac
 }
 
-/// Both sides prove to each other that they know the secret. `side` is "asks" for the one that connected.
-pub(super) async fn greet<S>(stream: &mut S, secret: &str, asks: bool) -> std::io::Result<()>
+/// Both sides prove to each other that they know the secret, on this very connection: `bound` is a number that only its
+/// two ends have. `asks` is the one that connected.
+pub(super) async fn greet<S>(
+    stream: &mut S,
+    secret: &str,
+    bound: &[u8; 32],
+    asks: bool,
+) -> std::io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let nonce = crate::clock::entropy().map_err(std::io::Error::other)?;
     let own = Greeting { version: VERSION, nonce };
     stream.write_all(&frame(&own)?).await?;
+    stream.flush().await?;
     let other: Greeting = read_within(stream, GREETING_BYTES_MAX).await?;
     if other.version != VERSION {
         let what = format!("it speaks version {}, this node version {VERSION}", other.version);
@@ -164,10 +182,11 @@ where
     }
     let (first, second) = if asks { (&own, &other) } else { (&other, &own) };
     let (mine, theirs) = if asks { ("asks", "answers") } else { ("answers", "asks") };
-    let proven: [u8; 32] = proof(secret, mine, first, second).finalize().into_bytes().into();
+    let proven: [u8; 32] = proof(secret, bound, mine, first, second).finalize().into_bytes().into();
     stream.write_all(&frame(&proven)?).await?;
+    stream.flush().await?;
     let shown: [u8; 32] = read_within(stream, GREETING_BYTES_MAX).await?;
-    let wanted = proof(secret, theirs, first, second);
+    let wanted = proof(secret, bound, theirs, first, second);
     wanted
         .verify_slice(&shown)
         .map_err(|_| std::io::Error::other("it does not know the secret of this data set"))

@@ -77,24 +77,14 @@ fn write(mut out: impl Write, frame: &Frame) -> std::io::Result<()> {
     out.write_all(&bytes)
 }
 
-/// Reads a whole backup and answers how many records it has.
-pub(crate) fn check(input: impl Read) -> anyhow::Result<u64> {
-    let mut records = 0;
-    Reader::new(input)?.each(&mut |_| {
-        records += 1;
-        Ok(())
-    })?;
-    Ok(records)
-}
-
 /// Reads a file from its beginning.
-pub(super) struct Reader<R> {
+pub(crate) struct Reader<R> {
     input: R,
     pub(super) shards: u32,
 }
 
 impl<R: Read> Reader<R> {
-    pub(super) fn new(mut input: R) -> anyhow::Result<Self> {
+    pub(crate) fn new(mut input: R) -> anyhow::Result<Self> {
         let mut magic = vec![0; MAGIC.len()];
         input.read_exact(&mut magic).context("it is too short for a backup")?;
         ensure!(magic == MAGIC, "it is no backup that this Haul can read");
@@ -105,7 +95,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Hands out every record, and makes sure that none is missing.
-    pub(super) fn each(mut self, each: &mut dyn FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    pub(crate) fn each(mut self, each: &mut dyn FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let mut seen = 0;
         loop {
             match read(&mut self.input).context("the backup is cut off or damaged")? {

@@ -19,7 +19,7 @@ use haul_engine::{BodyId, renumber, tenant_of};
 use haul_store::Space;
 use sha2::{Digest, Sha256};
 
-pub(crate) use file::{Writer, check, write_end, write_start};
+pub(crate) use file::{Reader, Writer, write_end, write_start};
 pub(crate) use source::Source;
 pub(crate) use target::Target;
 
@@ -44,7 +44,7 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    fn add(&mut self, record: &Record) -> u128 {
+    pub(crate) fn add(&mut self, record: &Record) -> u128 {
         let digest = digest(record);
         self.records += 1;
         self.bytes += (record.key.len() + record.value.len()) as u64;
@@ -105,8 +105,29 @@ impl Moves {
     }
 }
 
-/// How far it is: records so far.
-pub(crate) type Progress<'a> = &'a mut dyn FnMut(Stage, &Copied);
+/// How far it is: records so far, and the part that they are of all, where that is known.
+pub(crate) type Progress<'a> = &'a mut dyn FnMut(Stage, &Copied, Option<f64>);
+
+/// How much there is to copy, as well as it is known beforehand; 0 of anything is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Records(u64),
+    Bytes(u64),
+    /// One after the other.
+    Shards(u32),
+}
+
+impl Extent {
+    /// The part that is done, when a record of this shard is at hand. Estimates are never whole before the end.
+    pub(crate) fn part(self, copied: &Copied, shard: u32) -> Option<f64> {
+        let (done, all) = match self {
+            Extent::Records(all) => (copied.records as f64, all as f64),
+            Extent::Bytes(all) => (copied.bytes as f64, all as f64),
+            Extent::Shards(all) => (f64::from(shard), f64::from(all)),
+        };
+        (all > 0.0).then(|| (done / all).min(0.99))
+    }
+}
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,15 +149,17 @@ pub(crate) fn copy(
     target.each(&mut |record| {
         let digest = seen.add(&record);
         there.insert((record.shard, record.space, record.key), digest);
-        progress(Stage::Looking, &seen);
+        progress(Stage::Looking, &seen, None);
         Ok(())
     })?;
     let mut copied = Copied::default();
+    let extent = source.extent();
     let mut moves = Moves { from: source.shards(), to: target.shards(), homes: HashMap::new() };
     source.each(&mut |record| {
+        let from = record.shard;
         let Some(record) = moves.moved(record)? else { return Ok(()) };
         let digest = copied.add(&record);
-        progress(Stage::Copying, &copied);
+        progress(Stage::Copying, &copied, extent.part(&copied, from));
         let old = match there.is_empty() {
             true => None,
             false => there.remove(&(record.shard, record.space, record.key.clone())),
@@ -154,7 +177,7 @@ pub(crate) fn copy(
     let mut read = Copied::default();
     target.each(&mut |record| {
         read.add(&record);
-        progress(Stage::Verifying, &read);
+        progress(Stage::Verifying, &read, Extent::Records(copied.records).part(&read, 0));
         Ok(())
     })?;
     if (read.records, read.digest) != (copied.records, copied.digest) {

@@ -11,8 +11,8 @@ use haul_store::{
     DiskOptions, DiskStore, EachRecord, Fault, ObjectOptions, ObjectReader, Place, Space, Store as _,
 };
 
-use super::Record;
 use super::file::Reader;
+use super::{Extent, Record};
 use crate::cluster::Meta;
 
 /// A data set to be read.
@@ -55,18 +55,22 @@ impl Source {
         }
     }
 
+    /// What tells how far a copy of it is.
+    pub(crate) fn extent(&self) -> Extent {
+        match self {
+            Source::Folder(store) => Extent::Records(store.bodies().about().unwrap_or(0)),
+            Source::Bucket { shards, .. } => Extent::Shards(*shards),
+            Source::File { path, .. } => Extent::Bytes(path.metadata().map_or(0, |file| file.len())),
+        }
+    }
+
     /// Hands out every record; of each shard headers first, as of one moment.
     pub(crate) fn each(&mut self, each: &mut dyn FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
         match self {
             Source::Folder(store) => pass(0, each, |out| store.bodies().copy(out)),
             Source::Bucket { options, shards } => (0..*shards).try_for_each(|shard| {
                 let options = ObjectOptions { folder: Meta::folder(shard), ..options.clone() };
-                let reader = match ObjectReader::open(&options) {
-                    Ok(reader) => reader,
-                    // A shard that no node has opened yet has no records.
-                    Err(Fault::Corrupt { what }) if what.contains("manifest") => return Ok(()),
-                    Err(fault) => return Err(fault.into()),
-                };
+                let Some(reader) = ObjectReader::open_existing(&options)? else { return Ok(()) };
                 pass(shard, each, |out| reader.copy(out))?;
                 Ok(reader.close()?)
             }),

@@ -117,7 +117,7 @@ impl Rig {
         let (place, options) = self.place(name);
         let meta = self.runtime.block_on(Meta::begin_copy(&place, Some(shards)))?;
         let mut target = Target::bucket(place, &meta, &options)?;
-        let copied = copy(&mut source, &mut target, &mut |_, _| {})?;
+        let copied = copy(&mut source, &mut target, &mut |_, _, _| {})?;
         let place = target.finish()?.unwrap();
         self.runtime.block_on(Meta::end_copy(&place))?;
         Ok(copied)
@@ -132,7 +132,7 @@ impl Rig {
 
 fn to_folder(mut source: Source, folder: std::path::PathBuf) -> anyhow::Result<Copied> {
     let mut target = Target::folder(folder)?;
-    let copied = copy(&mut source, &mut target, &mut |_, _| {})?;
+    let copied = copy(&mut source, &mut target, &mut |_, _, _| {})?;
     target.finish()?;
     Ok(copied)
 }
@@ -146,7 +146,7 @@ fn a_folder_goes_to_shards_to_other_shards_to_a_file_and_back() {
     rig.to_bucket(rig.read_bucket("four"), "three", 3).unwrap();
     let mut source = rig.read_bucket("three");
     let mut file = Target::file(rig.path("backup"), source.shards()).unwrap();
-    copy(&mut source, &mut file, &mut |_, _| {}).unwrap();
+    copy(&mut source, &mut file, &mut |_, _, _| {}).unwrap();
     file.finish().unwrap();
     to_folder(Source::file(rig.path("backup")).unwrap(), rig.path("back")).unwrap();
     assert_eq!(jobs(&rig.path("back")), before);
@@ -186,6 +186,34 @@ fn a_copy_that_was_cut_off_goes_on_and_cannot_be_served_before() {
 }
 
 #[test]
+fn progress_goes_up_stage_by_stage_and_is_never_whole_before_the_end() {
+    let rig = Rig::new();
+    fill(&rig.path("one"));
+    rig.to_bucket(Source::folder(rig.path("one")).unwrap(), "bucket", 4).unwrap();
+    let mut file = Target::file(rig.path("backup"), 4).unwrap();
+    copy(&mut rig.read_bucket("bucket"), &mut file, &mut |_, _, _| {}).unwrap();
+    file.finish().unwrap();
+    let sources = [
+        Source::folder(rig.path("one")).unwrap(),
+        rig.read_bucket("bucket"),
+        Source::file(rig.path("backup")).unwrap(),
+    ];
+    for (at, mut source) in sources.into_iter().enumerate() {
+        let mut told: Vec<(Stage, f64)> = Vec::new();
+        let mut target = Target::file(rig.path(&format!("copy-{at}")), source.shards()).unwrap();
+        let copied = copy(&mut source, &mut target, &mut |stage, _, part| told.push((stage, part.unwrap())));
+        let copying = told.iter().filter(|(stage, _)| *stage == Stage::Copying);
+        assert_eq!(copying.count() as u64, copied.unwrap().records);
+        for pair in told.windows(2) {
+            let [(stage, part), (next, later)] = pair else { panic!() };
+            assert!(stage != next || part <= later, "{pair:?}");
+        }
+        assert!(told.iter().all(|(_, part)| (0.0..=0.99).contains(part)));
+        assert!(told.iter().any(|(stage, part)| *stage == Stage::Copying && *part > 0.7), "{at}");
+    }
+}
+
+#[test]
 fn what_is_there_is_not_overwritten() {
     let rig = Rig::new();
     fill(&rig.path("one"));
@@ -202,9 +230,10 @@ fn a_backup_that_was_cut_off_or_changed_is_refused() {
     fill(&rig.path("one"));
     let mut source = Source::folder(rig.path("one")).unwrap();
     let mut file = Target::file(rig.path("backup"), 1).unwrap();
-    copy(&mut source, &mut file, &mut |_, _| {}).unwrap();
+    copy(&mut source, &mut file, &mut |_, _, _| {}).unwrap();
     file.finish().unwrap();
     let whole = std::fs::read(rig.path("backup")).unwrap();
+    let check = |bytes: &[u8]| Reader::new(bytes)?.each(&mut |_| Ok(()));
     assert!(check(whole.as_slice()).is_ok());
     for end in [0, 5, 20, whole.len() / 2, whole.len() - 1] {
         assert!(check(&whole[..end]).is_err(), "cut at {end}");

@@ -217,7 +217,10 @@ impl Daemon {
             reserved: tokio::sync::Mutex::new(None),
             lost: watch::Sender::new(0),
         });
-        daemon.reload_all().await?;
+        // They are looked at again and again: a shard that is on its way between nodes is no reason to do without.
+        if let Err(error) = daemon.reload_all().await {
+            tracing::warn!(%error, "handlers could not be looked at yet");
+        }
         let is_used = recovered.backlog_bytes > 0 || !daemon.handlers.types().is_empty();
         if is_used && let Err(error) = daemon.identity().await {
             tracing::warn!(%error, "no sysid could be reserved yet");

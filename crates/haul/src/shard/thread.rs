@@ -283,6 +283,7 @@ impl Loop {
         let began = clock::instant();
         let round = core.finish()?;
         self.flight.add(round, began);
+        self.life.in_flight.store(self.flight.len(), Ordering::Relaxed);
         let now = Gauges { jobs: core.engine().jobs(), waiting: core.waiting(), ..self.gauges };
         self.gauges.set(&self.counters, now);
         self.life.jobs.store(now.jobs, Ordering::Relaxed);

@@ -144,6 +144,11 @@ impl Base {
         Ok(())
     }
 
+    /// Records, those that are about to go counted too.
+    pub(crate) fn about(&self) -> u64 {
+        (self.headers.approximate_len() + self.bodies.approximate_len()) as u64
+    }
+
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.database.disk_space().unwrap_or_default()
     }

@@ -178,4 +178,10 @@ impl Bodies for Records {
         }
         Ok(())
     }
+
+    fn about(&self) -> Option<u64> {
+        let base = self.base().get().ok()?.about();
+        let pending = self.pending();
+        Some(base + (pending.headers().count() + pending.body_keys().count()) as u64)
+    }
 }

@@ -49,6 +49,9 @@ const READER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long objects that nothing refers to any more are kept: longer than any upload takes.
 const GARBAGE_AGE: Duration = Duration::from_secs(30 * 60);
 
+/// What SlateDB says when there is no manifest at all.
+const NO_DATABASE: &str = "failed to find latest transactional object";
+
 /// How to open an [`ObjectStore`].
 #[derive(Clone, Debug)]
 pub struct ObjectOptions {
@@ -63,6 +66,9 @@ pub struct ObjectOptions {
     pub flush_interval: Duration,
     /// A handle that was known to be the writer this recently is taken to still be it when it only looks.
     pub trust: Duration,
+    /// A write that is not durable, or a read that is not answered, and nothing else either for this long: the store is
+    /// out of reach. Whoever waits is told, and the handle is given up.
+    pub give_up: Duration,
     /// Memory for blocks of the database.
     pub cache_bytes: u64,
     /// A folder on this machine's disk that keeps what was read, and how much of it.
@@ -78,6 +84,7 @@ impl ObjectOptions {
             runtime,
             flush_interval: Duration::from_millis(25),
             trust: Duration::from_secs(3),
+            give_up: Duration::from_secs(30),
             cache_bytes: 256 << 20,
             disk_cache: None,
         }
@@ -134,6 +141,9 @@ struct Shared {
     /// When this handle was last known to be the writer. Monotonic, and it goes on while the process is stopped.
     confirmed: Mutex<Instant>,
     trust: Duration,
+    /// When the store last did what was asked of it; what comes out of a cache says nothing.
+    answered: Mutex<Instant>,
+    give_up: Duration,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -160,6 +170,8 @@ impl ObjectStore {
             wanted: Notify::new(),
             confirmed: Mutex::new(asked),
             trust: options.trust,
+            answered: Mutex::new(Instant::now()),
+            give_up: options.give_up,
         });
         let flusher = options.runtime.spawn(flush_when_due(shared.clone(), options.flush_interval));
         Ok(ObjectStore { shared, flusher, sequence: 0, stats: Stats { epoch, ..Stats::default() } })
@@ -173,8 +185,8 @@ impl ObjectStore {
         let shared = self.shared.clone();
         Ticket::when(move || {
             let asked = Instant::now();
-            let looked = shared.runtime.block_on(shared.db.refresh_manifest());
-            looked.map_err(|error| shared.poison(&error))?;
+            let looked = shared.runtime.block_on(shared.patiently(shared.db.refresh_manifest()));
+            looked.map_err(|fault| shared.poison(fault))?;
             shared.confirm(asked);
             Ok(())
         })
@@ -183,8 +195,24 @@ impl ObjectStore {
 
 impl Shared {
     /// A failed write leaves open what was kept: nothing more is taken in.
-    fn poison(&self, error: &slatedb::Error) -> Fault {
-        lock(&self.poisoned).get_or_insert_with(|| fault(error)).clone()
+    fn poison(&self, fault: Fault) -> Fault {
+        lock(&self.poisoned).get_or_insert(fault).clone()
+    }
+
+    /// Waits while the store does anything at all. SlateDB itself would try for many minutes where requests get no answer.
+    async fn patiently<T>(&self, asked: impl Future<Output = Result<T, slatedb::Error>>) -> Result<T, Fault> {
+        let mut asked = std::pin::pin!(asked);
+        let mut until = Instant::now() + self.give_up;
+        loop {
+            if let Ok(answer) = tokio::time::timeout_at(until, asked.as_mut()).await {
+                return answer.map_err(|error| fault(&error));
+            }
+            until = *lock(&self.answered) + self.give_up;
+            if until <= Instant::now() {
+                let what = format!("the store has not answered for {:?}", self.give_up);
+                return Err(Fault::Retry { what });
+            }
+        }
     }
 
     fn check(&self) -> Result<(), Fault> {
@@ -197,6 +225,7 @@ impl Shared {
 
     /// It was the writer when this was asked.
     fn confirm(&self, asked: Instant) {
+        *lock(&self.answered) = Instant::now();
         let mut confirmed = lock(&self.confirmed);
         *confirmed = (*confirmed).max(asked);
     }
@@ -255,15 +284,15 @@ impl Store for ObjectStore {
         }
         let shared = &self.shared;
         let asked = Instant::now();
-        let taken =
-            shared.runtime.block_on(shared.db.write(writes)).map_err(|error| shared.poison(&error))?;
+        let taken = shared.runtime.block_on(shared.patiently(shared.db.write(writes)));
+        let taken = taken.map_err(|fault| shared.poison(fault))?;
         shared.wanted.notify_one();
         self.stats.commits += 1;
         self.stats.bytes_written += bytes;
         let shared = shared.clone();
         Ok(Ticket::when(move || {
-            let durable = shared.runtime.block_on(taken.await_durable());
-            durable.map_err(|error| shared.poison(&error))?;
+            let durable = shared.runtime.block_on(shared.patiently(taken.await_durable()));
+            durable.map_err(|fault| shared.poison(fault))?;
             shared.confirm(asked);
             Ok(())
         }))
@@ -329,12 +358,12 @@ impl Bodies for ObjectBodies {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Fault> {
-        self.0.runtime.block_on(self.0.body(key)).map_err(|error| fault(&error))
+        self.0.runtime.block_on(self.0.patiently(self.0.body(key)))
     }
 
     fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>, Fault> {
         let reads = futures_util::stream::iter(keys).map(|key| self.0.body(key)).buffered(READS_AT_ONCE);
-        self.0.runtime.block_on(reads.try_collect()).map_err(|error| fault(&error))
+        self.0.runtime.block_on(self.0.patiently(reads.try_collect()))
     }
 
     fn keys(&self, each: EachKey<'_>) -> Result<(), Fault> {
@@ -369,6 +398,15 @@ impl ObjectReader {
             .build();
         let reader = options.runtime.block_on(build).map_err(|error| fault(&error))?;
         Ok(ObjectReader { reader, runtime: options.runtime.clone() })
+    }
+
+    /// None: there is no database, since nobody has opened it for writing yet.
+    pub fn open_existing(options: &ObjectOptions) -> Result<Option<Self>, Fault> {
+        match Self::open(options) {
+            // Not any trouble with a manifest: a damaged one must not pass for an empty shard.
+            Err(Fault::Corrupt { what }) if what.contains(NO_DATABASE) => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     /// Hands every header, then every body, to `each`.

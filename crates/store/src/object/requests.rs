@@ -14,20 +14,29 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions,
     PutOptions, PutPayload, PutResult, Result,
 };
+use tokio::time::Instant;
 
-/// Requests since the start, by what they cost.
+/// What is asked, by what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Put,
+    Get,
+    List,
+    Delete,
+}
+
+/// Requests since the start.
 #[derive(Debug, Default)]
 pub struct Requests {
-    puts: AtomicU64,
-    gets: AtomicU64,
-    lists: AtomicU64,
-    deletes: AtomicU64,
+    counts: [AtomicU64; 4],
+    micros: [AtomicU64; 4],
     errors: AtomicU64,
     bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
 }
 
 /// [`Requests`] as of now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RequestsNow {
     /// Objects and parts of objects written.
     pub puts: u64,
@@ -41,38 +50,59 @@ pub struct RequestsNow {
     pub errors: u64,
     /// Bytes in the objects written.
     pub bytes_sent: u64,
+    /// Bytes of objects that were asked for.
+    pub bytes_received: u64,
+    /// What all puts took together, in seconds.
+    pub put_seconds: f64,
+    /// What all gets took to begin to answer.
+    pub get_seconds: f64,
 }
 
 impl Requests {
     /// The figures.
     pub fn now(&self) -> RequestsNow {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let [puts, gets, lists, deletes] = self.counts.each_ref().map(read);
+        let [put_seconds, get_seconds, ..] = self.micros.each_ref().map(|sum| read(sum) as f64 / 1e6);
         RequestsNow {
-            puts: read(&self.puts),
-            gets: read(&self.gets),
-            lists: read(&self.lists),
-            deletes: read(&self.deletes),
+            puts,
+            gets,
+            lists,
+            deletes,
             errors: read(&self.errors),
             bytes_sent: read(&self.bytes_sent),
+            bytes_received: read(&self.bytes_received),
+            put_seconds,
+            get_seconds,
         }
     }
 
-    fn result<T>(&self, result: Result<T>) -> Result<T> {
+    fn count(&self, kind: Kind, requests: u64) {
+        self.counts.iter().skip(kind as usize).take(1).for_each(|counter| add(counter, requests));
+    }
+
+    /// Counts one and what it takes.
+    async fn timed<T>(&self, kind: Kind, asked: impl Future<Output = Result<T>>) -> Result<T> {
         use object_store::Error;
+        self.count(kind, 1);
+        let began = Instant::now();
+        let result = asked.await;
+        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.micros.iter().skip(kind as usize).take(1).for_each(|sum| add(sum, micros));
         if let Err(error) = &result
             && !matches!(
                 error,
                 Error::AlreadyExists { .. } | Error::NotFound { .. } | Error::Precondition { .. }
             )
         {
-            count(&self.errors);
+            add(&self.errors, 1);
         }
         result
     }
 }
 
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
 }
 
 /// A store whose requests are counted.
@@ -91,9 +121,8 @@ impl fmt::Display for Counted {
 #[async_trait]
 impl object_store::ObjectStore for Counted {
     async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        count(&self.requests.puts);
-        self.requests.bytes_sent.fetch_add(payload.content_length() as u64, Ordering::Relaxed);
-        self.requests.result(self.inner.put_opts(at, payload, options).await)
+        add(&self.requests.bytes_sent, payload.content_length() as u64);
+        self.requests.timed(Kind::Put, self.inner.put_opts(at, payload, options)).await
     }
 
     async fn put_multipart_opts(
@@ -102,29 +131,34 @@ impl object_store::ObjectStore for Counted {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         // One to begin, one to end; its parts are counted as they go.
-        self.requests.puts.fetch_add(2, Ordering::Relaxed);
-        let inner = self.requests.result(self.inner.put_multipart_opts(at, options).await)?;
+        self.requests.count(Kind::Put, 1);
+        let inner = self.requests.timed(Kind::Put, self.inner.put_multipart_opts(at, options)).await?;
         Ok(Box::new(CountedUpload { inner, requests: self.requests.clone() }))
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
-        count(&self.requests.gets);
-        self.requests.result(self.inner.get_opts(at, options).await)
+        let is_head = options.head;
+        let got = self.requests.timed(Kind::Get, self.inner.get_opts(at, options)).await?;
+        if !is_head {
+            add(&self.requests.bytes_received, got.range.end - got.range.start);
+        }
+        Ok(got)
     }
 
     async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        count(&self.requests.gets);
-        self.requests.result(self.inner.get_ranges(at, ranges).await)
+        let got = self.requests.timed(Kind::Get, self.inner.get_ranges(at, ranges)).await?;
+        add(&self.requests.bytes_received, got.iter().map(|part| part.len() as u64).sum());
+        Ok(got)
     }
 
     fn delete_stream(&self, places: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let requests = self.requests.clone();
         let deleted = self.inner.delete_stream(places);
-        deleted.inspect(move |_| count(&requests.deletes)).boxed()
+        deleted.inspect(move |_| requests.count(Kind::Delete, 1)).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        count(&self.requests.lists);
+        self.requests.count(Kind::List, 1);
         self.inner.list(prefix)
     }
 
@@ -133,18 +167,16 @@ impl object_store::ObjectStore for Counted {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        count(&self.requests.lists);
+        self.requests.count(Kind::List, 1);
         self.inner.list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        count(&self.requests.lists);
-        self.requests.result(self.inner.list_with_delimiter(prefix).await)
+        self.requests.timed(Kind::List, self.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        count(&self.requests.puts);
-        self.requests.result(self.inner.copy_opts(from, to, options).await)
+        self.requests.timed(Kind::Put, self.inner.copy_opts(from, to, options)).await
     }
 }
 
@@ -157,8 +189,8 @@ struct CountedUpload {
 #[async_trait]
 impl MultipartUpload for CountedUpload {
     fn put_part(&mut self, part: PutPayload) -> object_store::UploadPart {
-        count(&self.requests.puts);
-        self.requests.bytes_sent.fetch_add(part.content_length() as u64, Ordering::Relaxed);
+        self.requests.count(Kind::Put, 1);
+        add(&self.requests.bytes_sent, part.content_length() as u64);
         self.inner.put_part(part)
     }
 

@@ -116,9 +116,14 @@ fn a_place_creates_reads_lists_and_removes() {
         let listed = place.list("nodes").await.unwrap();
         assert_eq!(listed.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["a"]);
         assert!(listed[0].modified_ms > 1_600_000_000_000);
+        let before = place.requests().now();
+        assert_eq!((before.errors, before.bytes_received), (0, 1));
         place.remove("nodes/a").await.unwrap();
         place.remove("nodes/a").await.unwrap();
         assert!(place.list("nodes").await.unwrap().is_empty());
+        let after = place.requests().now();
+        assert_eq!((after.deletes - before.deletes, after.lists - before.lists), (2, 1));
+        assert!(after.put_seconds > 0.0 && after.get_seconds > 0.0);
     });
 }
 

@@ -19,7 +19,10 @@ use crate::http::schema::Problems;
 /// Pieces on their way to the client.
 const PIECES_MAX: usize = 4;
 
-/// Everything there is, as of one moment, for `haul restore`. Needs the role admin and a token for every tenant. Where nodes
+/// How many records will come, roughly; 0: that is not known.
+const RECORDS: header::HeaderName = header::HeaderName::from_static("x-haul-records");
+
+/// Everything there is, as of one moment, for `haul restore`. `X-Haul-Records` says roughly how many records will come. Needs the role admin and a token for every tenant. Where nodes
 /// share a store, read that instead: `haul backup --store URL`.
 #[utoipa::path(get, path = "/api/v1/backup", operation_id = "backup", tag = "settings",
     responses((status = 200, description = "The backup", content_type = "application/octet-stream", body = Vec<u8>), Problems))]
@@ -35,6 +38,7 @@ pub(super) async fn backup(caller: Caller) -> Result<Response, Problem> {
     };
     caller.audit(Action::new("backup", []));
     let reader = shard.reader();
+    let about = reader.about();
     let (pieces, ready) = mpsc::channel::<std::io::Result<Bytes>>(PIECES_MAX);
     tokio::task::spawn_blocking(move || {
         if let Err(error) = write(reader.as_ref(), &pieces) {
@@ -44,7 +48,11 @@ pub(super) async fn backup(caller: Caller) -> Result<Response, Problem> {
     });
     let stream =
         futures_util::stream::unfold(ready, async |mut ready| ready.recv().await.map(|piece| (piece, ready)));
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(stream)).into_response())
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (RECORDS, about.unwrap_or(0).to_string()),
+    ];
+    Ok((headers, Body::from_stream(stream)).into_response())
 }
 
 fn write(
