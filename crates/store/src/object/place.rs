@@ -100,13 +100,9 @@ impl Place {
     /// Whether it can be written to, and whether it refuses to create what exists: all safety rests on that.
     /// `name` must be new.
     pub async fn probe(&self, name: &str) -> Result<(), Fault> {
-        let reached = |fault| {
-            match fault {
-            Fault::Retry { what } => self.refused(&format!(
-                "it does not answer: {what}. Look at the address (--store-endpoint) and whether it has TLS (--store-allow-http)"
-            )),
+        let reached = |fault| match fault {
+            Fault::Retry { what } => self.refused(&advised(&what)),
             fault => fault,
-        }
         };
         // Whether it was made now or by an attempt whose answer was lost: it is there.
         self.create(name, Bytes::from_static(b"probe")).await.map_err(reached)?;
@@ -229,6 +225,22 @@ impl Tries {
     }
 }
 
+/// Where machines of a cloud ask for the credentials of their role.
+const ROLE_ADDRESSES: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
+
+/// What to do about a store that does not answer.
+fn advised(what: &str) -> String {
+    if ROLE_ADDRESSES.iter().any(|address| what.contains(address)) {
+        return format!(
+            "there are no credentials, and this machine has no role that gives some: set them as the store's own tools want them, \
+             such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({what})"
+        );
+    }
+    format!(
+        "it does not answer: {what}. Look at the address (--store-endpoint) and whether it has TLS (--store-allow-http)"
+    )
+}
+
 /// An error with what to do about it.
 fn explain(error: &Error) -> String {
     let said = one_line(error);
@@ -326,4 +338,17 @@ fn build(url: &Url, access: &Access) -> Result<Built, Error> {
 fn not_known(url: &Url) -> Error {
     let what = format!("{} is none of s3://bucket/prefix, gs://, az://, file:///folder", url);
     Error::Generic { store: "URL", source: what.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_credentials_and_a_silent_store_are_told_apart() {
+        let none = advised("Error performing PUT http://169.254.169.254/latest/api/token: 403");
+        assert!(none.contains("no credentials") && none.contains("AWS_ACCESS_KEY_ID"), "{none}");
+        let silent = advised("tcp connect error: Connection refused");
+        assert!(silent.contains("--store-endpoint") && !silent.contains("credentials"), "{silent}");
+    }
 }

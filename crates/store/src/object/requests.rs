@@ -92,7 +92,12 @@ impl Requests {
         if let Err(error) = &result
             && !matches!(
                 error,
-                Error::AlreadyExists { .. } | Error::NotFound { .. } | Error::Precondition { .. }
+                Error::AlreadyExists { .. }
+                    | Error::NotFound { .. }
+                    | Error::Precondition { .. }
+                    | Error::NotModified { .. }
+                    // A folder has no attributes; SlateDB then leaves them out.
+                    | Error::NotImplemented { .. }
             )
         {
             add(&self.errors, 1);
