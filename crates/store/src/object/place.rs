@@ -71,6 +71,11 @@ impl Place {
         let url = Url::parse(text).map_err(|error| {
             refused(format!("{error}; give a URL such as s3://bucket/prefix or file:///shared/folder"))
         })?;
+        if let Some(endpoint) = access.endpoint.as_ref().filter(|_| !access.allow_http)
+            && endpoint.starts_with("http://")
+        {
+            return Err(refused(format!("{endpoint} has no TLS: say --store-allow-http if that is meant")));
+        }
         // Whichever comes first stays; all of them are this one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (objects, prefix) = build(&url, access).map_err(|error| refused(explain(&error)))?;
