@@ -12,6 +12,7 @@ use super::flight::Flight;
 use super::handle::Shard;
 use super::outlet::Outlet;
 use super::pace::{Pace, Seen};
+use super::rest::{self, Rest};
 use super::tally::{Buckets, Tally};
 use crate::clock;
 
@@ -211,6 +212,7 @@ pub(crate) fn start_with(
         flight,
         stop_seen: false,
         pace: Pace::new(settings.round_calls_max),
+        rest: Rest::default(),
         careful_rounds: 0,
     };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
@@ -233,6 +235,7 @@ struct Loop {
     flight: Flight,
     stop_seen: bool,
     pace: Pace,
+    rest: Rest,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
 }
@@ -371,7 +374,7 @@ impl Loop {
         }
     }
 
-    /// Figures, and whether a full disk has room again.
+    /// Figures, whether a full disk has room again, and what is left for quiet times.
     fn look_around(&mut self, mut core: Core, clock: f64) -> Result<Core, Fault> {
         core.sweep();
         if core.is_full() {
@@ -391,6 +394,12 @@ impl Loop {
             log_bytes: stats.log_bytes,
         };
         self.gauges.set(&self.counters, now);
+        if self.rest.is_quiet(clock, stats.bytes_written) {
+            core.rest();
+            if self.rest.is_time_to_purge() {
+                rest::purge();
+            }
+        }
         Ok(core)
     }
 
