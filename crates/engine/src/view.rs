@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use crate::index::Index;
 use crate::job::{Flag, Job, Place, State};
 use crate::keyspace::Value;
-use crate::score::{Index, Score};
+use crate::score::Score;
 use crate::stats::Series;
 use crate::tenant::{Cx, Tenant};
 use crate::view_task::is_task_list;

@@ -81,6 +81,10 @@ pub trait Store: Send {
     /// Counters since opening, and sizes as of now.
     fn stats(&self) -> Stats;
 
+    /// Hardly anything has been written for a while: what was put off may be done now, and memory given back. Called again
+    /// and again while that lasts; returns soon.
+    fn rest(&mut self) {}
+
     /// Writes out what is pending and releases the folder. A store that is merely dropped loses nothing
     /// that was acknowledged; its next start is only slower.
     fn close(self: Box<Self>) -> Result<(), Fault>;

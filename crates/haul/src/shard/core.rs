@@ -5,11 +5,10 @@ use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use haul_engine::{
-    BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Notice, Refusal, Reply,
-};
+use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Name, Notice, Refusal, Reply};
 use haul_store::{Batch, Bodies, Fault, Pin, Space, Store, Ticket};
 
+use super::load;
 use super::outlet::Done;
 use super::tally::Slot;
 use super::thread::Counters;
@@ -159,13 +158,10 @@ impl Round {
 impl Core {
     /// Loads the engine from a store.
     pub(crate) fn load(mut store: Box<dyn Store>) -> Result<Self, Fault> {
-        let mut loader = Loader::default();
-        store.load(&mut |key, value| {
-            loader.header(key, value).map_err(|error| Fault::Corrupt { what: error.to_string() })
-        })?;
+        let engine = load::engine(&mut *store)?;
         let bodies = store.bodies();
         Ok(Core {
-            engine: loader.finish(),
+            engine,
             store,
             source: Arc::new(RwLock::new(bodies.clone())),
             bodies,
@@ -211,6 +207,12 @@ impl Core {
 
     pub(crate) fn stats(&self) -> haul_store::Stats {
         self.store.stats()
+    }
+
+    /// Gives memory back: nothing is written now. See also [`Store::rest`].
+    pub(crate) fn rest(&mut self) {
+        self.recent = Recent::default();
+        self.store.rest();
     }
 
     pub(crate) fn waiting(&self) -> usize {

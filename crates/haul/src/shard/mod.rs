@@ -3,7 +3,8 @@
 //!
 //! - `core`: a round, step by step; no threads, no clock.
 //! - `waiters`: blocked pops, and when to look again for them.
-//! - `thread`: the loop around the core.
+//! - `load`: the engine from its store, read and decoded in several threads.
+//! - `thread`: the loop around the core; `rest`: what it does in quiet times.
 //! - `flight`: rounds that the store has and that are not durable yet.
 //! - `outlet`: how the answers of a round reach the connections.
 //! - `tally`: figures of what was done, for metrics.
@@ -12,8 +13,10 @@
 mod core;
 mod flight;
 mod handle;
+mod load;
 mod outlet;
 mod pace;
+mod rest;
 mod tally;
 #[cfg(test)]
 mod tests;

@@ -22,7 +22,7 @@ impl Publish for Nobody {
     fn publish(&mut self, _: &Name, _: Vec<Event>) {}
 }
 
-fn plan(line: &str) -> Plan {
+pub(super) fn plan(line: &str) -> Plan {
     let env = Env {
         tenant: Name::new(b""),
         clock: crate::clock::now(),

@@ -11,6 +11,7 @@ use super::core::{Core, Full, Publish, Request, Source};
 use super::flight::Flight;
 use super::handle::Shard;
 use super::outlet::Outlet;
+use super::rest::{self, Rest};
 use super::tally::{Buckets, Tally};
 use crate::clock;
 
@@ -209,6 +210,7 @@ pub(crate) fn start_with(
         draining,
         flight,
         stop_seen: false,
+        rest: Rest::default(),
         careful_rounds: 0,
     };
     let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
@@ -230,6 +232,7 @@ struct Loop {
     /// Rounds on their way to be durable.
     flight: Flight,
     stop_seen: bool,
+    rest: Rest,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
 }
@@ -363,7 +366,7 @@ impl Loop {
         }
     }
 
-    /// Figures, and whether a full disk has room again.
+    /// Figures, whether a full disk has room again, and what is left for quiet times.
     fn look_around(&mut self, mut core: Core, clock: f64) -> Result<Core, Fault> {
         core.sweep();
         if core.is_full() {
@@ -383,6 +386,12 @@ impl Loop {
             log_bytes: stats.log_bytes,
         };
         self.gauges.set(&self.counters, now);
+        if self.rest.is_quiet(clock, stats.bytes_written) {
+            core.rest();
+            if self.rest.is_time_to_purge() {
+                rest::purge();
+            }
+        }
         Ok(core)
     }
 

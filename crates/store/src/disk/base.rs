@@ -135,6 +135,14 @@ impl Base {
         sync_folder(&self.path).map_err(|error| fault(&self.path, "sync the folder", error.into()))
     }
 
+    /// Has fjall write what it holds in memory to tables, in the background.
+    pub(crate) fn unload(&self) -> Result<(), Fault> {
+        for keyspace in [&self.headers, &self.bodies] {
+            keyspace.rotate_memtable().map_err(|error| fault(&self.path, "write out memory", error))?;
+        }
+        Ok(())
+    }
+
     /// Moves everything from memory and journal to tables, for tests that damage them.
     #[cfg(test)]
     pub(crate) fn settle(&self) -> Result<(), Fault> {

@@ -40,6 +40,9 @@ use crate::{Batch, Bodies, EachHeader, Fault, Stats, Store, Ticket};
 /// More sealed segments than this start a checkpoint, however small they are.
 const SEALED_COUNT_MAX: usize = 64;
 
+/// A store at rest writes out what is pending from this many bytes on: less is not worth a checkpoint.
+const REST_BYTES: usize = 4 << 20;
+
 /// Segments kept to be written again at most.
 const SPARES_MAX: usize = 8;
 
@@ -105,6 +108,8 @@ pub struct DiskStore {
     poisoned: Option<Fault>,
     stats: Stats,
     checkpointer: Option<Checkpointer>,
+    /// Checkpoints when the base was last told to unload.
+    unloaded: Option<u64>,
     syncer: Option<Syncer>,
     records: Arc<Records>,
     /// Last: the lock goes when everything else is closed.
@@ -145,7 +150,18 @@ impl DiskStore {
         let stats = Stats::default();
         let poisoned = None;
         let tail = Arc::new(Tail::new(io, durable));
-        Ok(Self { options, log, tail, poisoned, stats, checkpointer, syncer, records, _folder: folder })
+        Ok(Self {
+            options,
+            log,
+            tail,
+            poisoned,
+            stats,
+            checkpointer,
+            unloaded: None,
+            syncer,
+            records,
+            _folder: folder,
+        })
     }
 
     fn try_submit(&mut self, batch: Batch) -> Result<Ticket, Fault> {
@@ -234,6 +250,18 @@ impl DiskStore {
         Ok(())
     }
 
+    /// Once after each checkpoint, and after the start.
+    fn unload_base(&mut self) {
+        let checkpoints = self.checkpointer.as_ref().map(|checkpointer| checkpointer.counts().checkpoints);
+        if self.unloaded == checkpoints {
+            return;
+        }
+        self.unloaded = checkpoints;
+        if let Err(fault) = self.records.base().get().and_then(base::Base::unload) {
+            tracing::warn!(%fault, "the base keeps what it holds in memory");
+        }
+    }
+
     /// Ends the current segment, synced.
     fn seal(&mut self) -> Result<(), Fault> {
         self.sync()?;
@@ -319,6 +347,22 @@ impl Store for DiskStore {
             checkpoint_failures: counts.failures,
             records_checkpointed: counts.records,
             ..self.stats
+        }
+    }
+
+    fn rest(&mut self) {
+        if self.poisoned.is_some() || self.checkpointer.as_ref().is_none_or(Checkpointer::is_busy) {
+            return;
+        }
+        self.forget_contained();
+        if self.records.pending().bytes() < REST_BYTES {
+            self.records.pending_mut().shrink();
+            self.log.spares().clear();
+            self.unload_base();
+            return;
+        }
+        if let Err(fault) = self.seal().and_then(|()| self.checkpoint()) {
+            self.poisoned = Some(fault);
         }
     }
 

@@ -48,6 +48,12 @@ impl Layer {
         self.bytes = 0;
     }
 
+    /// Gives the memory back that it does not need.
+    fn shrink(&mut self) {
+        self.headers.shrink_to_fit();
+        self.bodies.shrink_to_fit();
+    }
+
     fn set_header(&mut self, key: Bytes, value: Option<Bytes>) {
         self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
         let length = key.len();
@@ -168,6 +174,13 @@ impl Pending {
     pub(crate) fn keep_spare(&mut self, layer: Layer) {
         debug_assert!(layer.is_empty(), "what is in it would come back to life");
         self.spare = layer;
+    }
+
+    /// Gives the memory back that was kept for the next layers.
+    pub(crate) fn shrink(&mut self) {
+        self.spare = Layer::default();
+        self.active.shrink();
+        self.ghosts.shrink_to_fit();
     }
 
     /// Whether a layer has something to say about this header of the base.
