@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-/// What it may take to apply a round, in syncs. To write it takes about as long again.
-const SYNCS: f64 = 2.0;
+/// What it may take to apply a round, in syncs. To write it and to answer takes about as long again.
+const SYNCS: f64 = 1.0;
 /// Rounds are not made smaller than this many commands.
-const CALLS_MIN: usize = 64;
+const CALLS_MIN: usize = 96;
 /// How much the last round or sync changes what is known, as a share.
 const WEIGHT: f64 = 1.0 / 16.0;
 /// The most that one of them counts for, as a multiple of what was known: now and then a disk takes very long.
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_round_takes_a_few_syncs() {
         let mut pace = Pace::default();
-        pace.applied(100, micros(200));
+        pace.applied(100, micros(100));
         assert_eq!(pace.calls(4096), 4096, "nothing was synced yet");
         pace.synced(micros(150));
         assert_eq!(pace.calls(4096), 150);
@@ -73,7 +73,7 @@ mod tests {
         (0..200).for_each(|_| pace.synced(micros(2000)));
         assert!((1900..=2000).contains(&pace.calls(4096)), "{}", pace.calls(4096));
         pace.applied(0, micros(1));
-        (0..200).for_each(|_| pace.applied(10, micros(5)));
+        (0..200).for_each(|_| pace.applied(100, micros(25)));
         assert_eq!(pace.calls(4096), 4096, "commands that cost less");
     }
 }
