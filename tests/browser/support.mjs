@@ -9,9 +9,11 @@ import { chromium } from 'playwright-core';
 const BIN = process.env.HAUL_BIN;
 
 export class Server {
-  static async start({ tokens = [] } = {}) {
+  // With `store`, a node of the shared store that lies in its folder; `of`: of that node's store.
+  static async start({ tokens = [], store = false, of = null } = {}) {
     const server = new Server();
     server.folder = mkdtempSync(join(tmpdir(), 'haul-browser-'));
+    server.more = store || of ? ['--store', `file://${(of ?? server).folder}/store`, '--node', '127.0.0.1:0', '--shards', '4'] : [];
     server.tokens = {};
     for (const [name, role, tenant = '*'] of tokens) {
       server.tokens[name] = execFileSync(BIN, ['token', 'add', name, '--role', role, '--tenant', tenant, '--data', server.folder]).toString().trim().split(/\s+/)[0];
@@ -21,7 +23,7 @@ export class Server {
   }
 
   async run(redis, http) {
-    this.process = spawn(BIN, ['serve', '--data', this.folder, '--redis', redis, '--http', http], { stdio: ['ignore', 'ignore', 'pipe'] });
+    this.process = spawn(BIN, ['serve', '--data', this.folder, '--redis', redis, '--http', http, ...this.more], { stdio: ['ignore', 'ignore', 'pipe'] });
     let log = '';
     this.process.stderr.on('data', (text) => { log += text; });
     const found = await until('the server starts', () => /redis=(\S+).* http=(\S+)/.exec(log.replace(/\u001b\[[0-9;]*m/g, '')));

@@ -472,6 +472,33 @@ const tests = [
     await page.keyboard.press('Tab');
     check(await page.evaluate(() => document.activeElement !== document.body), 'Tab reaches something');
   }],
+  ['nodes that share a store are shown with their shards', async () => {
+    const one = await Server.start({ store: true });
+    const two = await Server.start({ of: one });
+    const tab = await context.newPage();
+    try {
+      const cluster = await until('both nodes have shards', async () => {
+        const found = await two.get('/cluster');
+        const owners = new Set(found.shards.map((shard) => shard.node));
+        return found.shards.every((shard) => shard.epoch > 0) && owners.size === 2 ? found : null;
+      });
+      await one.put({ queue: 'q', klass: 'k', data: {} });
+      await go('system', tab, two);
+      for (const node of cluster.nodes) await says(node.address, tab);
+      await says('Writes', tab);
+      const rows = await tab.getByRole('table', { name: 'Shards' }).locator('tbody tr').count();
+      equal(rows, 4);
+      const cells = await tab.getByRole('table', { name: 'Shards' }).locator('tbody tr').first().locator('td').allInnerTexts();
+      equal(cells.slice(0, 3), ['0', cluster.shards[0].node, String(cluster.shards[0].epoch)]);
+      check((await text(tab)).includes('rounds in flight') && (await text(tab)).includes('last commit'), 'lag and commit latency');
+      await accessible(tab, 'system of a node');
+      await shot('nodes', tab);
+    } finally {
+      await tab.close();
+      await two.end();
+      await one.end();
+    }
+  }],
   ['fetch and EventSource of a page of this server reach the API', async () => {
     await go('system');
     const found = await page.evaluate(async () => {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::{Cron, KeyCommand, KeyQuery, Name, TaskCommand};
 
 /// One command with who and when.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Call {
     /// Whose jobs.
     pub tenant: Name,
@@ -22,7 +22,7 @@ pub struct Call {
 }
 
 /// The differences in meaning between dialects.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Rules {
     /// How long a worker whose lock ran out may still renew it before the job is handed over.
     pub grace: Grace,
@@ -53,7 +53,7 @@ pub struct Rules {
 }
 
 /// See [`Rules::grace`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Grace {
     /// The option `grace-period`.
     Option,
@@ -114,7 +114,7 @@ impl Rules {
 }
 
 /// What to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Command {
     /// One job. -> `Job`
     Get { jid: Name },
@@ -301,7 +301,7 @@ impl Command {
 }
 
 /// See [`Command::Put`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Put {
     /// Which job.
     pub jid: Name,
@@ -332,7 +332,7 @@ pub struct Put {
 }
 
 /// See [`Put::when`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum PutWhen {
     /// New or not.
     Always,
@@ -343,7 +343,7 @@ pub enum PutWhen {
 }
 
 /// See [`Command::Pop`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Pop {
     /// Who takes them.
     pub worker: Name,
@@ -360,7 +360,7 @@ pub struct Pop {
 }
 
 /// How long a lock lasts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Lock {
     /// As the options say.
     Option,
@@ -371,7 +371,7 @@ pub enum Lock {
 }
 
 /// See [`Command::Complete`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Complete {
     /// Which job.
     pub jid: Name,
@@ -390,7 +390,7 @@ pub struct Complete {
 }
 
 /// Where a completed job goes on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Next {
     /// The next queue.
     pub queue: Name,
@@ -401,7 +401,7 @@ pub struct Next {
 }
 
 /// See [`Command::Fail`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Fail {
     /// Which job.
     pub jid: Name,
@@ -418,7 +418,7 @@ pub struct Fail {
 }
 
 /// See [`Command::Heartbeat`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Heartbeat {
     /// Which job.
     pub jid: Name,
@@ -433,7 +433,7 @@ pub struct Heartbeat {
 }
 
 /// See [`Command::Report`]. What is none stays as it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Which job.
     pub jid: Name,
@@ -454,7 +454,7 @@ pub struct Report {
 }
 
 /// See [`Command::Retry`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Retry {
     /// Which job.
     pub jid: Name,
@@ -473,7 +473,7 @@ pub struct Retry {
 }
 
 /// See [`Command::Recur`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct RecurPut {
     /// Which definition.
     pub jid: Name,
@@ -502,7 +502,7 @@ pub struct RecurPut {
 }
 
 /// One change of a recurring definition.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum RecurChange {
     /// New priority.
     Priority(f64),
@@ -527,7 +527,7 @@ pub enum RecurChange {
 }
 
 /// See [`Command::List`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct List {
     /// Which.
     pub what: Listing,
@@ -540,7 +540,7 @@ pub struct List {
 }
 
 /// The lists there are, and what each holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Listing {
     /// In the order in which they were first seen. `AllCounts`
     Queues,
@@ -587,7 +587,7 @@ impl Mark {
 }
 
 /// See [`Command::Jobs`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Jobs {
     /// Which index.
     pub list: JobList,
@@ -598,7 +598,7 @@ pub struct Jobs {
 }
 
 /// See [`Command::Search`]. What is none is not asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Search {
     /// In which queue; completed jobs are in none.
     pub queue: Option<Name>,
@@ -625,7 +625,7 @@ pub struct Search {
 }
 
 /// A state as people see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SearchState {
     /// Ready to be popped.
     Waiting,
@@ -689,7 +689,7 @@ impl Position {
 }
 
 /// The lists a queue (or the tenant) has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum JobList {
     /// Finished, newest first.
     Complete,
@@ -710,7 +710,7 @@ pub enum JobList {
 }
 
 /// A window of positions. The dialects count in two ways, both visible to clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum RankWindow {
     /// Positions `start..=stop`, negative ones counted from the end.
     Ranks { start: i64, stop: i64 },

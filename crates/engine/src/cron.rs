@@ -14,7 +14,8 @@ pub const CRON_BYTES_MAX: usize = 256;
 pub const CRON_BACKLOG_MAX: f64 = 1000.0;
 
 /// When to do something, as cron says it. Cloning shares it.
-#[derive(Clone)]
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+#[serde(into = "(String, String)", try_from = "(String, String)")]
 pub struct Cron(Arc<Inner>);
 
 struct Inner {
@@ -22,6 +23,20 @@ struct Inner {
     zone: String,
     pattern: croner::Cron,
     place: TimeZone,
+}
+
+impl From<Cron> for (String, String) {
+    fn from(cron: Cron) -> Self {
+        (cron.0.text.clone(), cron.0.zone.clone())
+    }
+}
+
+impl TryFrom<(String, String)> for Cron {
+    type Error = String;
+
+    fn try_from((text, zone): (String, String)) -> Result<Self, String> {
+        Cron::parse(&text, &zone)
+    }
 }
 
 impl Cron {

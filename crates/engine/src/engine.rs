@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use hashbrown::HashMap;
 
+use crate::name::NamePool;
 use crate::record::{self, Key, RecordError};
 use crate::tenant::{Cx, Tenant};
 use crate::text::TEXT_INLINE_MAX;
@@ -197,6 +198,12 @@ impl Engine {
         changes
     }
 
+    /// Whether [`Engine::take_changes`] may have anything to give.
+    pub fn has_changes(&self) -> bool {
+        let round = &self.round;
+        !(round.tenants.is_empty() && round.bodies.is_empty() && round.dropped.is_empty())
+    }
+
     /// How many jobs there are, over all tenants.
     pub fn jobs(&self) -> usize {
         self.tenants.values().map(|tenant| tenant.jobs.len()).sum()
@@ -243,23 +250,51 @@ impl Engine {
     }
 }
 
+/// A header record, read.
+pub struct Loaded {
+    tenant: Name,
+    record: record::Loaded,
+}
+
+/// Reads header records. Several may do so at once.
+#[derive(Default)]
+pub struct Decoder {
+    names: NamePool,
+}
+
+impl Decoder {
+    /// Reads one record, for [`Loader::take`].
+    pub fn decode(&mut self, key: &[u8], value: &[u8]) -> Result<Loaded, RecordError> {
+        let (tenant, key) = record::decode_key(key)?;
+        let tenant = self.names.shared(tenant);
+        Ok(Loaded { tenant, record: record::decode_record(&mut self.names, key, value)? })
+    }
+}
+
 /// Rebuilds an engine from its stored headers, in any order.
 #[derive(Default)]
 pub struct Loader {
     engine: Engine,
     edges: Vec<(Name, Name, Name)>,
+    decoder: Decoder,
 }
 
 impl Loader {
     /// Takes in one header record.
     pub fn header(&mut self, key: &[u8], value: &[u8]) -> Result<(), RecordError> {
-        let (tenant, key) = record::decode_key(key)?;
+        let loaded = self.decoder.decode(key, value)?;
+        self.take(loaded)
+    }
+
+    /// Takes in one that was read already.
+    pub fn take(&mut self, loaded: Loaded) -> Result<(), RecordError> {
+        let Loaded { tenant, record } = loaded;
         let state = self.engine.tenants.entry_ref(&tenant).or_default();
-        if let Key::Edge(jid, other) = key {
+        if let record::Loaded::Other(Key::Edge(jid, other), _) = record {
             self.edges.push((tenant, jid, other));
             return Ok(());
         }
-        record::load(state, key, value)
+        record::load(state, record)
     }
 
     /// Builds the indexes.

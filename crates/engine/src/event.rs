@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::Name;
 
 /// Something that happened, to be published after the round is durable.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Event {
     /// A job was put.
     Put { jid: Name, queue: Name },
@@ -32,7 +32,7 @@ pub enum Event {
 }
 
 /// The events told of tracked jobs only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum TrackedEvent {
     /// Put.
     Put,

@@ -100,6 +100,15 @@ impl History {
         })
     }
 
+    pub(crate) fn texts_mut(&mut self, each: &mut dyn FnMut(&mut Text)) {
+        let History::Entries(entries) = self else { return };
+        for entry in entries {
+            if let What::Log(log) = &mut entry.what {
+                log.1.iter_mut().for_each(&mut *each);
+            }
+        }
+    }
+
     /// Replaces each queue's and worker's name.
     pub(crate) fn rename(&mut self, mut each: impl FnMut(&mut Name)) {
         match self {

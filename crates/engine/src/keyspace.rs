@@ -34,7 +34,7 @@ pub(crate) struct Slot {
 }
 
 /// A command on the scratch keyspace.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum KeyCommand {
     /// -> `Text`
     Get { key: Name },
@@ -59,7 +59,7 @@ pub enum KeyCommand {
 }
 
 /// What a keyspace command answers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum KeyAnswer {
     /// Done.
     Ok,

@@ -6,7 +6,7 @@
 //!
 //! A map of the files:
 //!
-//! - `name`, `score`, `text`: the small value types. A [`Text`] is short and in memory, or a body in the store.
+//! - `name`, `score` (with `index`: names sorted by score), `text`: the small value types. A [`Text`] is short and in memory, or a body in the store.
 //! - `command`, `reply`, `event`: what goes in and what comes out. Dialects translate to and from these. `notice`: what
 //!   happens in full, for the event stream and for traces, made only while somebody listens.
 //! - `job` (with `history`, and `jobs`: all of them), `queue`, `worker`, `tag`, `recur` (with `cron`), `throttle`, `stats`, `config`,
@@ -28,6 +28,7 @@ mod cron;
 mod engine;
 mod event;
 mod history;
+mod index;
 mod job;
 mod jobs;
 mod keyspace;
@@ -53,14 +54,14 @@ mod worker;
 pub use audit::Finding;
 pub use command::*;
 pub use cron::{CRON_BACKLOG_MAX, CRON_BYTES_MAX, Cron};
-pub use engine::{Changes, Engine, Loader};
+pub use engine::{Changes, Decoder, Engine, Loaded, Loader};
 pub use event::{Event, TrackedEvent};
 pub use job::{Entry, Failure, Job, Place, Reported, State, What};
 pub use keyspace::{KeyAnswer, KeyCommand, Value};
 pub use name::Name;
 pub use notice::{KINDS, Kind, Notice};
 pub use number::parse_number;
-pub use record::{RecordError, describe_key};
+pub use record::{RecordError, describe_key, renumber, tenant_of};
 pub use recur::Recur;
 pub use reply::*;
 pub use score::Score;

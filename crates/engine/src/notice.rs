@@ -6,7 +6,7 @@
 use crate::{Name, State};
 
 /// One thing that happened.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Notice {
     /// What happened.
     pub kind: Kind,
@@ -33,7 +33,7 @@ pub struct Notice {
 }
 
 /// The kinds of notices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Kind {
     /// Put: new, or moved and redefined.
     Put,

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::index::Index;
 use crate::job::Place;
-use crate::score::Index;
 
 /// One queue. The indexes hold jids and are rebuilt from the jobs; only the first two fields are stored.
 #[derive(Default, Debug, Serialize, Deserialize)]

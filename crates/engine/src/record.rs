@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use crate::engine::Changes;
 use crate::job::{Flag, Job};
+use crate::name::NamePool;
 use crate::queue::Queue;
 use crate::score::Score;
 use crate::stats::DayStats;
@@ -92,12 +93,12 @@ fn encode_key(tenant: &Name, key: &Key) -> Vec<u8> {
     bytes
 }
 
-/// The tenant and the name in a key.
-pub(crate) fn decode_key(bytes: &[u8]) -> Result<(Name, Key), RecordError> {
+/// The tenant's name and the record's in a key.
+pub(crate) fn decode_key(bytes: &[u8]) -> Result<(&[u8], Key), RecordError> {
     split_key(bytes).ok_or_else(|| RecordError::Key(bytes.escape_ascii().to_string()))
 }
 
-fn split_key(bytes: &[u8]) -> Option<(Name, Key)> {
+fn split_key(bytes: &[u8]) -> Option<(&[u8], Key)> {
     let (&kind, rest) = bytes.split_first()?;
     let (&length, rest) = rest.split_first()?;
     let (tenant, rest) = rest.split_at_checked(usize::from(length))?;
@@ -124,14 +125,28 @@ fn split_key(bytes: &[u8]) -> Option<(Name, Key)> {
         }
         _ => return None,
     };
-    Some((Name::new(tenant), key))
+    Some((tenant, key))
+}
+
+/// Whose record a header is: for those who move records between shards.
+pub fn tenant_of(key: &[u8]) -> Result<Name, RecordError> {
+    decode_key(key).map(|(tenant, _)| Name::new(tenant))
+}
+
+/// Hands every body that a header names to `each`, which may give it another number; answers the header's value then.
+pub fn renumber(key: &[u8], value: &[u8], each: &mut dyn FnMut(&mut BodyId)) -> Result<Vec<u8>, RecordError> {
+    let (_, name) = decode_key(key)?;
+    let Key::Job(_) = name else { return Ok(value.to_vec()) };
+    let mut job = decode_job(&name, value)?;
+    job.bodies_mut(each);
+    Ok(Encoder::default().encode_job(&job))
 }
 
 /// A key in words, for error messages.
 pub fn describe_key(bytes: &[u8]) -> String {
     match decode_key(bytes) {
-        Ok((tenant, key)) if tenant.is_empty() => format!("{key:?}"),
-        Ok((tenant, key)) => format!("{key:?} of tenant {tenant}"),
+        Ok(([], key)) => format!("{key:?}"),
+        Ok((tenant, key)) => format!("{key:?} of tenant {}", Name::new(tenant)),
         Err(_) => bytes.escape_ascii().to_string(),
     }
 }
@@ -352,19 +367,41 @@ fn value_of(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<Vec<u8>
     }
 }
 
+/// A record, read as far as it pays to do so apart from the tenant: jobs are what there may be millions of.
+pub(crate) enum Loaded {
+    Job(Box<Job>),
+    Other(Key, Vec<u8>),
+}
+
+/// Reads one record. What jobs share is shared by `names`.
+pub(crate) fn decode_record(names: &mut NamePool, key: Key, value: &[u8]) -> Result<Loaded, RecordError> {
+    if !matches!(key, Key::Job(_)) {
+        return Ok(Loaded::Other(key, value.to_vec()));
+    }
+    let mut job = decode_job(&key, value)?;
+    if let Key::Job(jid) = key {
+        job.jid = jid;
+    }
+    names.adopt(&mut job.klass);
+    names.adopt(&mut job.queue);
+    names.adopt(&mut job.worker);
+    job.history.rename(|name| names.adopt(name));
+    Ok(Loaded::Job(job))
+}
+
 /// Takes one record in. Indexes are built by [`rebuild`] once all are there.
-pub(crate) fn load(tenant: &mut Tenant, key: Key, value: &[u8]) -> Result<(), RecordError> {
+pub(crate) fn load(tenant: &mut Tenant, record: Loaded) -> Result<(), RecordError> {
     let indexes = &mut tenant.indexes;
-    match &key {
-        Key::Job(jid) => {
-            let mut job = decode_job(&key, value)?;
-            job.jid = jid.clone();
-            indexes.names.adopt(&mut job.klass);
-            indexes.names.adopt(&mut job.queue);
-            indexes.names.adopt(&mut job.worker);
-            job.history.rename(|name| indexes.names.adopt(name));
+    let (key, value) = match record {
+        Loaded::Job(job) => {
             tenant.jobs.insert(job);
+            return Ok(());
         }
+        Loaded::Other(key, value) => (key, value),
+    };
+    let value = value.as_slice();
+    match &key {
+        Key::Job(_) => {} // read already
         Key::Queue(name) => drop(indexes.queues.insert(name.clone(), decode::<Queue>(&key, value)?)),
         Key::Worker(name) => drop(indexes.workers.insert(name.clone(), decode_worker(&key, value)?)),
         Key::Tag(name) => drop(indexes.tags.insert(name.clone(), decode::<Tag>(&key, value)?)),

@@ -3,7 +3,7 @@
 use crate::{BodyId, Entry, Failure, KeyAnswer, KeyView, Name, Recur, Series, State, Text};
 
 /// What a command answers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Reply {
     /// It is done; nothing to say.
     Done,
@@ -87,7 +87,7 @@ impl Reply {
 }
 
 /// A job as a reply shows it. Names are shared with the engine, texts are yet to be fetched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct JobView {
     pub jid: Name,
     pub klass: Name,
@@ -151,7 +151,7 @@ impl JobView {
 }
 
 /// A queue's counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct QueueCounts {
     pub name: Name,
     pub waiting: usize,
@@ -165,7 +165,7 @@ pub struct QueueCounts {
 }
 
 /// How a worker is doing, by its last sign of life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Life {
     /// Heard of lately.
     Alive,
@@ -205,7 +205,7 @@ impl Life {
 }
 
 /// A worker's counts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct WorkerCounts {
     pub name: Name,
     pub jobs: usize,
@@ -218,7 +218,7 @@ pub struct WorkerCounts {
 }
 
 /// A day's statistics of a queue.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StatsView {
     pub wait: Series,
     pub run: Series,
@@ -228,7 +228,7 @@ pub struct StatsView {
 }
 
 /// A throttle.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ThrottleView {
     pub id: Name,
     pub maximum: f64,
@@ -237,7 +237,7 @@ pub struct ThrottleView {
 }
 
 /// Totals of a tenant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Totals {
     pub jobs: usize,
     pub queues: usize,
@@ -245,7 +245,7 @@ pub struct Totals {
 }
 
 /// Figures of a tenant.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Overview {
     pub jobs: usize,
     /// Finished jobs that are kept.
@@ -262,7 +262,7 @@ pub struct Overview {
 }
 
 /// Figures of a queue. Histograms, failures and retries are today's.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct QueueOverview {
     pub counts: QueueCounts,
     /// Seconds for which the job has waited that has waited longest; none: no job waits.
@@ -297,7 +297,7 @@ impl QueueOverview {
 }
 
 /// How many samples lie below each of [`Histogram::BOUNDS`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Histogram {
     pub below: [u64; Histogram::BOUNDS.len()],
     pub count: u64,
@@ -324,7 +324,7 @@ impl Histogram {
 }
 
 /// An expected no: a stable code with the facts to explain it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Refusal {
     /// There is no such job.
     NoJob { jid: Name },

@@ -1,10 +1,9 @@
-//! Scores: doubles with a total order, and the sorted index made of them.
-
-use std::collections::BTreeSet;
+//! Scores: doubles with a total order, and what is asked of an index by score.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Name;
+use crate::index::Index;
 
 /// A double that is never NaN; `-0` equals `0`, as in a Redis sorted set.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -41,9 +40,6 @@ impl Ord for Score {
         self.0.total_cmp(&other.0)
     }
 }
-
-/// A sorted set: ascending by score, ties by name.
-pub(crate) type Index = BTreeSet<(Score, Name)>;
 
 /// The names of an index with a score up to `max`, from the lowest, at most `count`.
 pub(crate) fn up_to(index: &Index, min: f64, max: f64, count: usize) -> Vec<(f64, Name)> {

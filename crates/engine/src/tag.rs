@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::score::Index;
+use crate::index::Index;
 
 /// One tag. `jobs` (jid by time tagged) is rebuilt from the jobs; the counter drifts by design of qless and is stored.
 #[derive(Default, Debug, Serialize, Deserialize)]

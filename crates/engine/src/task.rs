@@ -24,7 +24,7 @@ pub(crate) const FAILED_GROUP: &[u8] = b"blueque";
 pub(crate) const KLASS: &[u8] = b"blueque";
 
 /// A write to a key of Blueque's, or to a plain key beside them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum TaskCommand {
     /// -> `Int`, new fields.
     HashSet { key: Name, pairs: Vec<(Name, Bytes)> },
@@ -218,6 +218,14 @@ impl Task {
             Field::Own(text) => Some(text),
             _ => None,
         })
+    }
+
+    pub(crate) fn texts_mut(&mut self, each: &mut dyn FnMut(&mut Text)) {
+        for (_, field) in &mut self.fields {
+            if let Field::Own(text) = field {
+                each(text);
+            }
+        }
     }
 
     /// The process its client said it runs in: the middle of `listener pid task`.

@@ -9,13 +9,14 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::config::Config;
 use crate::engine::Round;
+use crate::index::Index;
 use crate::job::{Entry, Flag, Job, Place, State, What};
 use crate::jobs::Jobs;
 use crate::keyspace::Keyspace;
 use crate::name::NamePool;
 use crate::queue::Queue;
 use crate::record::Key;
-use crate::score::{Index, Score};
+use crate::score::Score;
 use crate::stats::{DayStats, day_of};
 use crate::tag::Tag;
 use crate::task::Finished;
@@ -286,7 +287,7 @@ impl Indexes {
 
     /// Into the work index, as of `entered_at`.
     pub(crate) fn enter_work(&mut self, cx: &mut Cx<'_>, job: &mut Job, entered_at: f64) {
-        self.enter(cx, job, Place::Work, Job::work_score(job.priority, entered_at));
+        self.enter(cx, job, Place::Work, Job::work_score(job.priority(), entered_at));
     }
 
     /// A lock gets a new end; the job stays the holder of whatever it holds.
@@ -508,9 +509,9 @@ impl Indexes {
             state: job.state,
             worker: job.worker.clone(),
             tracked: self.is_tracked(&job.jid),
-            priority: job.priority,
-            retries: job.retries,
-            remaining: job.remaining,
+            priority: job.priority(),
+            retries: job.retries(),
+            remaining: job.remaining(),
             expires: job.expires,
             due: (job.place == Place::Scheduled).then_some(job.score),
             available_since: job.available_since(),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::Name;
-use crate::score::Index;
+use crate::index::Index;
 
 /// A throttle with this prefix is the one of the queue named behind it.
 pub const QUEUE_THROTTLE_PREFIX: &[u8] = b"ql:q:";

@@ -3,16 +3,17 @@
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use crate::index::Index;
 use crate::job::{Flag, Job, Place, State};
 use crate::keyspace::Value;
-use crate::score::{Index, Score};
+use crate::score::Score;
 use crate::stats::Series;
 use crate::tenant::{Cx, Tenant};
 use crate::view_task::is_task_list;
 use crate::{BodyId, Entry, Failure, Name, QUEUE_THROTTLE_PREFIX, Refusal, Reply, Text};
 
 /// A question about keys.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum KeyQuery {
     /// -> `Type`
     Type { key: Name },
@@ -45,7 +46,7 @@ pub enum KeyQuery {
 }
 
 /// The type of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum KeyType {
     /// No such key.
     None,
@@ -62,7 +63,7 @@ pub enum KeyType {
 }
 
 /// Ranks, negative ones from the end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct RankRange {
     pub start: i64,
     pub stop: i64,
@@ -70,14 +71,14 @@ pub struct RankRange {
 }
 
 /// One end of a range of scores.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ScoreBound {
     pub value: f64,
     pub exclusive: bool,
 }
 
 /// A range of scores, with a limit on what it yields.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ScoreRange {
     pub min: ScoreBound,
     pub max: ScoreBound,
@@ -95,7 +96,7 @@ impl ScoreRange {
 }
 
 /// What a key holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum KeyView {
     Type(KeyType),
     Count(usize),
@@ -109,7 +110,7 @@ pub enum KeyView {
 }
 
 /// A value inside a key; how it is written is the dialect's business.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum ViewValue {
     Name(Name),
     Text(Text),

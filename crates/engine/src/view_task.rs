@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use crate::index::Index;
 use crate::job::{Job, Place};
 use crate::keyspace::Value;
-use crate::score::{Index, Score};
+use crate::score::Score;
 use crate::task::{Role, Task, value};
 use crate::tenant::{Cx, Tenant};
 use crate::view::Collection;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Name;
-use crate::score::Index;
+use crate::index::Index;
 use crate::task::LOCK_ENDLESS;
 
 /// One worker. `jobs` (jid by lock expiry) is rebuilt from the jobs.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use haul_store::Access;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
@@ -22,7 +23,7 @@ const LOG_BYTES_LEAST: u64 = 64 << 10;
 const METRICS_QUEUES_MAX: usize = 200;
 
 /// What is logged unless set.
-const LOG_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
+const LOG_FILTER: &str = "info,fjall=warn,lsm_tree=warn,slatedb=off,slatedb_txn_obj=off,object_store=warn";
 
 /// A text that is never shown.
 #[derive(Clone, Default, Deserialize)]
@@ -49,6 +50,52 @@ pub(crate) struct Raw {
     /// Folder for the data; made if missing [default: ./haul-data]
     #[arg(long, env = "HAUL_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// Keep the data in a bucket or a shared folder instead, where many nodes can serve it: s3://bucket/prefix,
+    /// gs://bucket/prefix, az://container/prefix or file:///folder; --data is then for the audit log and what handlers need
+    #[arg(long, env = "HAUL_STORE", value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// How many shards a new --store has; fixed from then on [default: 8]
+    #[arg(long, env = "HAUL_SHARDS", value_name = "N")]
+    pub(crate) shards: Option<usize>,
+    /// Where the store's service is, if not at its usual address, such as http://127.0.0.1:9000
+    #[arg(long, env = "HAUL_STORE_ENDPOINT", value_name = "URL")]
+    pub(crate) store_endpoint: Option<String>,
+    /// Let that address be without TLS
+    #[arg(long, env = "HAUL_STORE_ALLOW_HTTP", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) store_allow_http: Option<bool>,
+    /// How long one request to the store may take [default: 10s]
+    #[arg(long, env = "HAUL_STORE_TIMEOUT", value_name = "INTERVAL")]
+    pub(crate) store_timeout: Option<String>,
+    /// How often a request to the store that failed is sent again at once [default: 3]
+    #[arg(long, env = "HAUL_STORE_RETRIES_MAX", value_name = "N")]
+    pub(crate) store_retries_max: Option<usize>,
+    /// Milliseconds from one write of a shard's log to the next at least: fewer requests, later answers [default: 25]
+    #[arg(long, env = "HAUL_STORE_FLUSH_MS", value_name = "MS")]
+    pub(crate) store_flush_ms: Option<usize>,
+    /// Memory for each shard's blocks and bodies in bytes [default: 134217728]
+    #[arg(long, env = "HAUL_STORE_CACHE_BYTES", value_name = "BYTES")]
+    pub(crate) store_cache_bytes: Option<usize>,
+    /// A folder of this machine that keeps what was read from the store [default: none]
+    #[arg(long, env = "HAUL_STORE_DISK_CACHE", value_name = "DIR")]
+    pub(crate) store_disk_cache: Option<PathBuf>,
+    /// Bytes that folder may hold for each shard [default: 4294967296]
+    #[arg(long, env = "HAUL_STORE_DISK_CACHE_BYTES", value_name = "BYTES")]
+    pub(crate) store_disk_cache_bytes: Option<usize>,
+    /// Rounds of a shard on their way to the store at once [default: 32]
+    #[arg(long, env = "HAUL_ROUNDS_IN_FLIGHT_MAX", value_name = "N")]
+    pub(crate) rounds_in_flight_max: Option<usize>,
+    /// With --store: address for the other nodes [default: 127.0.0.1:4287]
+    #[arg(long, env = "HAUL_NODE", value_name = "ADDR")]
+    pub(crate) node: Option<String>,
+    /// Where the other nodes find this one, if not at --node, such as node-1.example:4287
+    #[arg(long, env = "HAUL_NODE_ADVERTISE", value_name = "ADDR")]
+    pub(crate) node_advertise: Option<String>,
+    /// Between two signs of life of a node; without one for four times as long its shards are taken over [default: 2s]
+    #[arg(long, env = "HAUL_PRESENCE_INTERVAL", value_name = "INTERVAL")]
+    pub(crate) presence_interval: Option<String>,
+    /// How long a request waits for a shard that is on its way from one node to another [default: 15s]
+    #[arg(long, env = "HAUL_HAND_OVER_WAIT", value_name = "INTERVAL")]
+    pub(crate) hand_over_wait: Option<String>,
     /// Address of the HTTP side, or "off" [default: 127.0.0.1:4285]
     #[arg(long, env = "HAUL_HTTP", value_name = "ADDR")]
     pub(crate) http: Option<String>,
@@ -186,10 +233,25 @@ impl std::fmt::Display for Durability {
     }
 }
 
+/// A store that many nodes share.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedStore {
+    pub(crate) url: String,
+    pub(crate) access: Access,
+    pub(crate) shards: Option<u32>,
+    pub(crate) flush_interval: Duration,
+    pub(crate) cache_bytes: u64,
+    pub(crate) disk_cache: Option<(PathBuf, usize)>,
+    pub(crate) rounds_in_flight_max: usize,
+    pub(crate) cluster: crate::cluster::Settings,
+}
+
 /// The settings in force.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) data: PathBuf,
+    /// None: the data is in the folder.
+    pub(crate) store: Option<SharedStore>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) redis: SocketAddr,
     pub(crate) durability: Durability,
@@ -218,6 +280,9 @@ pub(crate) fn read_file(path: &Path) -> anyhow::Result<Raw> {
         format!("the configuration file {} is not as docs/reference/settings.md describes", path.display())
     })
 }
+
+/// Reads a setting that is a stretch of time: its name, what was said, what it is otherwise.
+type ReadSpan<'a> = dyn Fn(&str, Option<String>, Duration) -> anyhow::Result<Duration> + 'a;
 
 impl Raw {
     /// The limits, flags before the file before the defaults.
@@ -397,10 +462,144 @@ impl Raw {
         }))
     }
 
+    /// The store that nodes share, if one is set.
+    fn store(&self, file: &Raw) -> anyhow::Result<Option<SharedStore>> {
+        let text = |flag: &Option<String>, file: &Option<String>| flag.clone().or_else(|| file.clone());
+        let Some(url) = text(&self.store, &file.store) else {
+            if let Some(name) = self.only_with_store(file) {
+                bail!("{name} has no meaning without --store");
+            }
+            return Ok(None);
+        };
+        let choose = |name: &str, flag: Option<usize>, file: Option<usize>, default, range| {
+            in_range(name, flag.or(file).unwrap_or(default), range)
+        };
+        let span = |name: &str, given: Option<String>, default: Duration| match given {
+            None => Ok(default),
+            Some(text) => interval(&text)
+                .filter(|span| (Duration::from_millis(100)..=Duration::from_secs(600)).contains(span))
+                .with_context(|| {
+                    format!("{name} is from 100 (milliseconds) to 10m, such as 10s, not {text}")
+                }),
+        };
+        let shards = match self.shards.or(file.shards) {
+            None => None,
+            Some(shards) => Some(in_range("shards", shards, 1..=crate::cluster::SHARDS_MAX as usize)?),
+        };
+        let cache_max = choose(
+            "store-disk-cache-bytes",
+            self.store_disk_cache_bytes,
+            file.store_disk_cache_bytes,
+            4 << 30,
+            64 << 20..=1 << 50,
+        )?;
+        Ok(Some(SharedStore {
+            url,
+            access: self.access(file, &span)?,
+            shards: shards.and_then(|shards| u32::try_from(shards).ok()),
+            flush_interval: Duration::from_millis(choose(
+                "store-flush-ms",
+                self.store_flush_ms,
+                file.store_flush_ms,
+                25,
+                1..=10_000,
+            )? as u64),
+            cache_bytes: choose(
+                "store-cache-bytes",
+                self.store_cache_bytes,
+                file.store_cache_bytes,
+                128 << 20,
+                1 << 20..=1 << 40,
+            )? as u64,
+            disk_cache: self
+                .store_disk_cache
+                .clone()
+                .or_else(|| file.store_disk_cache.clone())
+                .map(|folder| (folder, cache_max)),
+            rounds_in_flight_max: choose(
+                "rounds-in-flight-max",
+                self.rounds_in_flight_max,
+                file.rounds_in_flight_max,
+                32,
+                1..=1000,
+            )?,
+            cluster: self.cluster(file, &span)?,
+        }))
+    }
+
+    /// How the bucket is reached.
+    fn access(&self, file: &Raw, span: &ReadSpan) -> anyhow::Result<Access> {
+        let text = |flag: &Option<String>, file: &Option<String>| flag.clone().or_else(|| file.clone());
+        let defaults = Access::default();
+        Ok(Access {
+            endpoint: text(&self.store_endpoint, &file.store_endpoint),
+            allow_http: self.store_allow_http.or(file.store_allow_http).unwrap_or(false),
+            request_timeout: span(
+                "store-timeout",
+                text(&self.store_timeout, &file.store_timeout),
+                defaults.request_timeout,
+            )?,
+            retries_max: in_range(
+                "store-retries-max",
+                self.store_retries_max.or(file.store_retries_max).unwrap_or(defaults.retries_max),
+                0..=100,
+            )?,
+        })
+    }
+
+    fn cluster(&self, file: &Raw, span: &ReadSpan) -> anyhow::Result<crate::cluster::Settings> {
+        let text = |flag: &Option<String>, file: &Option<String>| flag.clone().or_else(|| file.clone());
+        let listen =
+            address("node", &text(&self.node, &file.node).unwrap_or_else(|| "127.0.0.1:4287".to_owned()))?;
+        let advertise = text(&self.node_advertise, &file.node_advertise);
+        if listen.ip().is_unspecified() && advertise.is_none() {
+            bail!(
+                "--node {listen} is every address of this machine: say with --node-advertise where the other nodes find it"
+            );
+        }
+        Ok(crate::cluster::Settings {
+            listen,
+            advertise,
+            presence_interval: span(
+                "presence-interval",
+                text(&self.presence_interval, &file.presence_interval),
+                Duration::from_secs(2),
+            )?,
+            patience: span(
+                "hand-over-wait",
+                text(&self.hand_over_wait, &file.hand_over_wait),
+                Duration::from_secs(15),
+            )?,
+        })
+    }
+
+    /// A setting that was given and needs --store.
+    fn only_with_store(&self, file: &Raw) -> Option<&'static str> {
+        [self, file].into_iter().find_map(|raw| {
+            let given = [
+                ("shards", raw.shards.is_some()),
+                ("store-endpoint", raw.store_endpoint.is_some()),
+                ("store-allow-http", raw.store_allow_http.is_some()),
+                ("store-timeout", raw.store_timeout.is_some()),
+                ("store-retries-max", raw.store_retries_max.is_some()),
+                ("store-flush-ms", raw.store_flush_ms.is_some()),
+                ("store-cache-bytes", raw.store_cache_bytes.is_some()),
+                ("store-disk-cache", raw.store_disk_cache.is_some()),
+                ("store-disk-cache-bytes", raw.store_disk_cache_bytes.is_some()),
+                ("rounds-in-flight-max", raw.rounds_in_flight_max.is_some()),
+                ("node", raw.node.is_some()),
+                ("node-advertise", raw.node_advertise.is_some()),
+                ("presence-interval", raw.presence_interval.is_some()),
+                ("hand-over-wait", raw.hand_over_wait.is_some()),
+            ];
+            given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+        })
+    }
+
     /// Flags and variables, completed from the file and the defaults, and checked.
     pub(crate) fn resolve(self, file: Raw) -> anyhow::Result<Config> {
         let (limits, net, tls) = (self.limits(&file)?, self.net(&file)?, self.tls(&file)?);
-        let serverless = self.serverless(&file)?;
+        let (serverless, store) = (self.serverless(&file)?, self.store(&file)?);
         let redis =
             address("redis", &self.redis.or(file.redis).unwrap_or_else(|| "127.0.0.1:4286".to_owned()))?;
         let http = match self.http.or(file.http).as_deref() {
@@ -428,6 +627,7 @@ impl Raw {
             .transpose()?;
         Ok(Config {
             data: self.data.or(file.data).unwrap_or_else(|| PathBuf::from("haul-data")),
+            store,
             http,
             redis,
             durability: durability(
@@ -457,7 +657,10 @@ impl Raw {
 /// A bare level is for our own lines; what the store's library says stays out unless it is asked for.
 fn full_filter(text: String) -> String {
     match text.as_str() {
-        "info" | "debug" | "trace" => format!("{text},fjall=warn,lsm_tree=warn"),
+        "info" => LOG_FILTER.to_owned(),
+        "debug" | "trace" => {
+            format!("{text},fjall=warn,lsm_tree=warn,slatedb=warn,object_store=warn,hyper=warn,reqwest=warn")
+        }
         _ => text,
     }
 }
@@ -561,6 +764,32 @@ mod tests {
         }
     }
 
+    fn shared() -> Raw {
+        Raw { store: Some("file:///shared".into()), ..Raw::default() }
+    }
+
+    #[test]
+    fn settings_of_a_shared_store_at_their_limits_are_taken() {
+        let raw = Raw {
+            shards: Some(4096),
+            node: Some("0.0.0.0:4287".into()),
+            node_advertise: Some("node-1:4287".into()),
+            store_flush_ms: Some(10_000),
+            store_timeout: Some("10m".into()),
+            store_retries_max: Some(100),
+            store_cache_bytes: Some(1 << 20),
+            store_disk_cache: Some("/cache".into()),
+            store_disk_cache_bytes: Some(64 << 20),
+            rounds_in_flight_max: Some(1000),
+            presence_interval: Some("100".into()),
+            ..shared()
+        };
+        let store = raw.resolve(Raw::default()).unwrap().store.unwrap();
+        assert_eq!((store.shards, store.rounds_in_flight_max), (Some(4096), 1000));
+        assert_eq!(store.disk_cache, Some(("/cache".into(), 64 << 20)));
+        assert_eq!(store.cluster.gone_after(), Duration::from_millis(400));
+    }
+
     #[test]
     fn wrong_settings_are_named() {
         assert!(toml::from_str::<Raw>("redi = \"x\"").is_err());
@@ -600,6 +829,22 @@ mod tests {
             Raw { handler_lock: Some("999".into()), ..Raw::default() },
             Raw { handler_lock: Some("86401s".into()), ..Raw::default() },
             Raw { otlp_endpoint: Some("https://collector".into()), ..Raw::default() },
+            Raw { shards: Some(4), ..Raw::default() },
+            Raw { node: Some("127.0.0.1:1".into()), ..Raw::default() },
+            Raw { shards: Some(0), ..shared() },
+            Raw { shards: Some(4097), ..shared() },
+            Raw { node: Some("0.0.0.0:4287".into()), ..shared() },
+            Raw { store_flush_ms: Some(0), ..shared() },
+            Raw { store_flush_ms: Some(10_001), ..shared() },
+            Raw { store_timeout: Some("99".into()), ..shared() },
+            Raw { store_timeout: Some("11m".into()), ..shared() },
+            Raw { store_retries_max: Some(101), ..shared() },
+            Raw { store_cache_bytes: Some((1 << 20) - 1), ..shared() },
+            Raw { store_disk_cache_bytes: Some((64 << 20) - 1), ..shared() },
+            Raw { rounds_in_flight_max: Some(0), ..shared() },
+            Raw { rounds_in_flight_max: Some(1001), ..shared() },
+            Raw { presence_interval: Some("99".into()), ..shared() },
+            Raw { hand_over_wait: Some("never".into()), ..shared() },
         ] {
             assert!(raw.resolve(Raw::default()).is_err());
         }

@@ -1,5 +1,7 @@
-//! `haul doctor`: checks every invariant of a data folder, and repairs what can be repaired without guessing.
+//! `haul doctor`: checks every invariant of a data folder or of a shard in a store, and repairs what can be repaired without
+//! guessing.
 
+use hashbrown::HashSet;
 use haul_engine::{BodyId, Engine, Loader, describe_key};
 use haul_store::{Batch, Fault, Space, Store};
 
@@ -37,39 +39,69 @@ impl Report {
     }
 }
 
-/// Looks at everything.
-pub(crate) fn examine(store: &mut dyn Store) -> Result<Report, Fault> {
-    let mut report = Report::default();
-    let mut loader = Loader::default();
-    store.load(&mut |key, value| {
-        if let Err(error) = loader.header(key, value) {
-            report.damaged.push((key.to_vec(), error.to_string()));
+/// Looks at everything: first at all headers, then at the keys of all bodies.
+#[derive(Default)]
+pub(crate) struct Exam {
+    report: Report,
+    loader: Loader,
+    /// Bodies that a job refers to and that have not been seen; none: there may be more headers.
+    wanted: Option<HashSet<BodyId>>,
+}
+
+impl Exam {
+    pub(crate) fn header(&mut self, key: &[u8], value: &[u8]) {
+        if let Err(error) = self.loader.header(key, value) {
+            self.report.damaged.push((key.to_vec(), error.to_string()));
         }
-        Ok(())
-    })?;
-    let engine: Engine = loader.finish();
-    report.jobs = engine.jobs();
-    report.findings = engine
-        .audit()
-        .into_iter()
-        .map(|finding| match finding.tenant.is_empty() {
-            true => finding.what,
-            false => format!("tenant {}: {}", finding.tenant, finding.what),
+    }
+
+    /// No more headers.
+    fn wanted(&mut self) -> &mut HashSet<BodyId> {
+        let (report, loader) = (&mut self.report, &mut self.loader);
+        self.wanted.get_or_insert_with(|| {
+            let engine: Engine = std::mem::take(loader).finish();
+            report.jobs = engine.jobs();
+            report.findings = engine
+                .audit()
+                .into_iter()
+                .map(|finding| match finding.tenant.is_empty() {
+                    true => finding.what,
+                    false => format!("tenant {}: {}", finding.tenant, finding.what),
+                })
+                .collect();
+            engine.bodies()
         })
-        .collect();
-    let mut wanted = engine.bodies();
-    store.bodies().keys(&mut |key| {
-        report.bodies += 1;
-        match BodyId::from_key(key) {
-            Some(id) if wanted.remove(&id) => {}
-            Some(id) => report.orphans.push(id),
-            None => report.damaged.push((key.to_vec(), "not the key of a body".to_owned())),
+    }
+
+    pub(crate) fn body(&mut self, key: &[u8]) {
+        let found = BodyId::from_key(key).map(|id| (id, self.wanted().remove(&id)));
+        self.report.bodies += 1;
+        match found {
+            Some((_, true)) => {}
+            Some((id, false)) => self.report.orphans.push(id),
+            None => self.report.damaged.push((key.to_vec(), "not the key of a body".to_owned())),
         }
+    }
+
+    pub(crate) fn finish(mut self) -> Report {
+        let mut missing: Vec<BodyId> = self.wanted().drain().collect();
+        missing.sort_unstable();
+        Report { missing, ..self.report }
+    }
+}
+
+/// Looks at all of a store.
+pub(crate) fn examine(store: &mut dyn Store) -> Result<Report, Fault> {
+    let mut exam = Exam::default();
+    store.load(&mut |key, value| {
+        exam.header(key, value);
         Ok(())
     })?;
-    report.missing = wanted.into_iter().collect();
-    report.missing.sort_unstable();
-    Ok(report)
+    store.bodies().keys(&mut |key| {
+        exam.body(key);
+        Ok(())
+    })?;
+    Ok(exam.finish())
 }
 
 /// Removes what can only do harm: records that cannot be read and bodies of no job. What a job lacks cannot be made up;

@@ -66,8 +66,8 @@ impl Line {
         let (done, mut answer) = tokio::sync::oneshot::channel();
         let request = Request { calls, watched: Vec::new(), wait: None, done: done.into() };
         self.core.apply(request, self.env.clock);
-        let finished = self.core.finish(&mut Nobody).unwrap();
-        finished.answers.into_iter().for_each(|answer| answer.send());
+        let round = self.core.finish().unwrap();
+        round.release(&mut Nobody).into_iter().for_each(|answer| answer.send());
         self.output.clear();
         let outcomes = answer.try_recv().unwrap().outcomes.unwrap();
         for (outcome, render) in outcomes.into_iter().zip(renders) {

@@ -11,7 +11,9 @@ mod bench;
 mod bus;
 mod cli;
 mod clock;
+mod cluster;
 mod config;
+mod copy;
 mod dialect;
 mod doctor;
 #[cfg(any(test, feature = "fuzzing"))]

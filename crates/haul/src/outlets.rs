@@ -1,9 +1,10 @@
-//! Where the shard lets out what happened: to subscribers, to event streams and waits, to traces.
+//! Where the shard lets out what happened: to subscribers, to event streams and waits, to traces, to other nodes.
 
 use haul_engine::{Event, Name, Notice};
 
 use crate::bus::{Bus, Listeners};
 use crate::clock;
+use crate::cluster::Outward;
 use crate::resp::Hub;
 use crate::shard::Publish;
 use crate::trace::Tracer;
@@ -14,6 +15,7 @@ pub(crate) struct Outlets {
     pub(crate) hub: Hub,
     pub(crate) bus: Bus,
     pub(crate) tracer: Tracer,
+    pub(crate) outward: Outward,
 }
 
 impl Outlets {
@@ -22,6 +24,7 @@ impl Outlets {
             hub: Hub::new(subscriber_bytes_max),
             bus: Bus::new(clock::now()),
             tracer: Tracer::default(),
+            outward: Outward::default(),
         }
     }
 
@@ -37,11 +40,12 @@ impl Outlets {
 
 impl Publish for Outlets {
     fn publish(&mut self, tenant: &Name, events: Vec<Event>) {
+        self.outward.tell_events(tenant, &events);
         Publish::publish(&mut self.hub, tenant, events);
     }
 
     fn is_heard(&self) -> bool {
-        self.hub.is_heard()
+        self.hub.is_heard() || self.outward.is_heard()
     }
 
     fn listeners(&self) -> Listeners {
@@ -50,6 +54,7 @@ impl Publish for Outlets {
 
     fn notice(&mut self, tenant: &Name, notices: Vec<Notice>) {
         self.tracer.notice(tenant, &notices, clock::now());
+        self.outward.tell_notices(tenant, &notices);
         self.bus.notice(tenant, &notices);
     }
 }

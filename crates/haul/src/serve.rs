@@ -1,20 +1,24 @@
 //! `haul serve`: opens the store, loads the engine, listens, and stops cleanly.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::Context;
-use haul_store::{DiskOptions, DiskStore, Store};
+use haul_store::{Access, DiskOptions, DiskStore, Fault, ObjectOptions, Place, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::auth::{Audit, Gate};
+use crate::auth::tokens::Tokens;
+use crate::auth::{Audit, Gate, SharedTokens, Token, audit};
 use crate::clock;
-use crate::config::{Config, Durability};
+use crate::cluster::{self, Keeper, Meta, Presence, Shards};
+use crate::config::{Config, Durability, SharedStore};
 use crate::net::{Tls, accept};
 use crate::outlets::Outlets;
 use crate::resp::{Guard, Redis, Server};
-use crate::shard::{self, Core, OpenStore, Settings};
+use crate::shard::{self, Core, OpenStore, Settings, Shard};
 use crate::trace::Tracer;
 
 /// The store's options that these settings call for.
@@ -61,24 +65,156 @@ fn reserve_descriptors(limits: &mut crate::resp::Limits) {
     }
 }
 
+/// What holds the data, and how to let go of it.
+enum Holding {
+    /// A folder: the shard, its thread, and how long it took to load.
+    Folder(Shard, std::thread::JoinHandle<Result<(), Fault>>, Duration),
+    /// A store that nodes share.
+    Shared(Keeper),
+}
+
+impl Holding {
+    /// Whether it ended by itself, which a person must see to.
+    fn has_ended(&self) -> bool {
+        matches!(self, Holding::Folder(_, thread, _) if thread.is_finished())
+    }
+
+    /// How many jobs were loaded, in what time; of a shared store's shards their keeper tells.
+    fn loaded(&self) -> Option<(usize, Duration)> {
+        match self {
+            Holding::Folder(shard, _, took) => Some((shard.life().jobs.load(Ordering::Relaxed), *took)),
+            Holding::Shared(_) => None,
+        }
+    }
+
+    /// Finishes what has arrived and closes the data.
+    async fn close(self) -> anyhow::Result<()> {
+        match self {
+            Holding::Shared(keeper) => keeper.leave().await,
+            Holding::Folder(shard, thread, _) => {
+                shard.stop();
+                match tokio::task::spawn_blocking(move || thread.join()).await? {
+                    Ok(result) => result
+                        .context("the data could not be closed cleanly; nothing acknowledged is lost")?,
+                    Err(_) => anyhow::bail!("the shard's thread ended unexpectedly"),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes hold of the data.
+async fn hold(
+    config: &Config,
+    place: Option<Arc<Place>>,
+    outlets: &Outlets,
+    redis: &TcpListener,
+    http: Option<&TcpListener>,
+) -> anyhow::Result<(Shards, Holding)> {
+    if let (Some(store), Some(place)) = (&config.store, place) {
+        let presence = Presence {
+            redis: redis.local_addr()?.to_string(),
+            http: http.map(TcpListener::local_addr).transpose()?.map(|address| address.to_string()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Presence::default()
+        };
+        let shards = join(store, place, presence, outlets.clone()).await?;
+        let keeper = shards.keeper().cloned().context("a shared store has a keeper")?;
+        return Ok((shards, Holding::Shared(keeper)));
+    }
+    let began = clock::instant();
+    let (core, open) = load(config).await?;
+    let took = began.elapsed();
+    let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(outlets.clone()))?;
+    Ok((shard.clone().into(), Holding::Folder(shard, thread, took)))
+}
+
+/// Joins the nodes of a shared store.
+async fn join(
+    store: &SharedStore,
+    place: Arc<Place>,
+    mut presence: Presence,
+    outlets: Outlets,
+) -> anyhow::Result<Shards> {
+    let meta = Meta::open(&place, store.shards).await?;
+    let address = store.cluster.listen;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{address} is taken; choose another address for the nodes with --node"))?;
+    presence.address = match &store.cluster.advertise {
+        Some(advertise) => advertise.clone(),
+        None => listener.local_addr()?.to_string(),
+    };
+    tracing::info!(store = place.url(), shards = meta.shards, node = presence.address, "joining the nodes");
+    let outward = outlets.outward.clone();
+    outward.attach(outlets.hub.clone(), outlets.bus.clone());
+    cluster::start(cluster::Start {
+        options: object_options(store, place.clone())?,
+        place,
+        meta,
+        settings: store.cluster.clone(),
+        rounds: Settings { rounds_in_flight_max: store.rounds_in_flight_max, ..Settings::default() },
+        presence,
+        listener,
+        outlets,
+    })
+    .await
+}
+
+/// Reaches the bucket, and makes sure that it is fit.
+pub(crate) async fn open_place(url: &str, access: &Access) -> anyhow::Result<Place> {
+    let place = Place::new(url, access)?;
+    let name: String = clock::random_id().iter().map(|byte| format!("{byte:02x}")).collect();
+    place.probe(&format!("probe/{name}")).await?;
+    Ok(place)
+}
+
+/// How a shard of the store is opened; its tasks run on threads of their own.
+pub(crate) fn object_options(store: &SharedStore, place: Arc<Place>) -> anyhow::Result<ObjectOptions> {
+    static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
+    let runtime = match RUNTIME.get() {
+        Some(runtime) => runtime,
+        None => {
+            let made = tokio::runtime::Builder::new_multi_thread()
+                .thread_name("haul-store")
+                .enable_all()
+                .build()
+                .context("no threads for the store")?;
+            RUNTIME.get_or_init(|| made)
+        }
+    };
+    let mut options = ObjectOptions::new(place, "", runtime.handle().clone());
+    options.flush_interval = store.flush_interval;
+    // Far less than it takes for another node to think that this one is gone.
+    options.trust = store.cluster.presence_interval;
+    // Any request has failed by then, and has been sent again.
+    options.give_up = store.access.request_timeout * 3;
+    options.cache_bytes = store.cache_bytes;
+    options.disk_cache.clone_from(&store.disk_cache);
+    Ok(options)
+}
+
 /// Serves until a signal says stop.
 pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     reserve_descriptors(&mut config.limits);
-    let gate = open_gate(&config)?;
+    let place = match &config.store {
+        Some(store) => Some(Arc::new(open_place(&store.url, &store.access).await?)),
+        None => None,
+    };
+    let gate = open_gate(&config, place.as_ref()).await?;
     let tls = config.tls.clone().map(Tls::new).transpose()?.map(Arc::new);
-    let began = clock::instant();
-    let (core, open) = load(&config).await?;
-    let (jobs, took) = (core.engine().jobs(), began.elapsed());
     let redis = TcpListener::bind(config.redis)
         .await
         .with_context(|| format!("{} is taken; choose another address with --redis", config.redis))?;
     let http = bind_http(&config).await?;
     let tracer = config.otlp.clone().map(Tracer::start).unwrap_or_default();
     let outlets = Outlets::new(config.limits.subscriber_bytes_max).traced(tracer.clone());
-    let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(outlets.clone()))?;
+    let (shards, holding) = hold(&config, place, &outlets, &redis, http.as_ref()).await?;
     let (audit, audit_thread) = Audit::start(&config.data).context("the audit log cannot be started")?;
     let guard = Guard { gate: gate.clone(), audit, tls: tls.clone() };
-    let server = Arc::new(Server::new(&config, shard.clone(), outlets, redis.local_addr()?.port(), guard));
+    let server = Arc::new(Server::new(&config, shards, outlets, redis.local_addr()?.port(), guard));
+    let loaded = holding.loaded();
     let http_address = match &http {
         Some(listener) => listener.local_addr()?.to_string(),
         None => "off".to_owned(),
@@ -91,18 +227,20 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
         durability = %config.durability,
         tokens = gate.is_required(),
         tls = tls.is_some(),
-        jobs,
-        loaded_in = ?took,
+        jobs = loaded.map(|(jobs, _)| jobs),
+        loaded_in = loaded.map(|(_, took)| tracing::field::debug(took)),
         "haul is ready"
     );
     let (stop, stopped) = watch::channel(false);
     let serverless = start_serverless(&config, &server, stopped.clone()).await?;
     let redis_side = Redis::start(server.clone()).context("no thread for connections could be started")?;
-    tokio::spawn(gate.watch());
+    let noting = server.clone();
+    let note = move |what, token: &Token| noting.audit.note(audit::of_token(what, token, "store", None));
+    tokio::spawn(gate.watch(Box::new(note)));
     tls.map(|tls| tokio::spawn(tls.watch()));
     let http = http.map(|http| tokio::spawn(crate::http::serve(http, server.clone(), stopped.clone())));
     let accepting = tokio::spawn(accept(redis, server.clone(), redis_side, stopped));
-    wait_for_signal(&thread).await?;
+    wait_for_signal(&holding).await?;
     tracing::info!("stopping: what has arrived is finished, the data is closed");
     server.begin_stop();
     stop.send_replace(true);
@@ -113,11 +251,7 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     if let Some(serverless) = serverless {
         serverless.await?;
     }
-    shard.stop();
-    match tokio::task::spawn_blocking(move || thread.join()).await? {
-        Ok(result) => result.context("the data could not be closed cleanly; nothing acknowledged is lost")?,
-        Err(_) => anyhow::bail!("the shard's thread ended unexpectedly"),
-    }
+    holding.close().await?;
     server.audit.stop();
     let _ = tokio::task::spawn_blocking(move || audit_thread.join()).await;
     tracer.finish().await;
@@ -148,18 +282,36 @@ async fn start_serverless(
 }
 
 /// The tokens; an address that others can reach needs at least one, or to be insisted on.
-fn open_gate(config: &Config) -> anyhow::Result<Arc<Gate>> {
-    let gate = Gate::open(&config.data)?;
+async fn open_gate(config: &Config, place: Option<&Arc<Place>>) -> anyhow::Result<Arc<Gate>> {
+    let (gate, home) = match (&config.store, place) {
+        (Some(store), Some(place)) => {
+            (open_shared_gate(config, store, place).await?, format!("--store {}", store.url))
+        }
+        _ => (Gate::open(&config.data)?, format!("--data {}", config.data.display())),
+    };
     let public = config.public_address().filter(|_| !config.allow_public);
     if let Some(bound) = public
         && !gate.is_required()
     {
         anyhow::bail!(
-            "{bound} can be reached from other machines and there is no token: make one with `haul token add NAME --role admin --data {}`, listen on 127.0.0.1, or insist with --allow-public",
-            config.data.display()
+            "{bound} can be reached from other machines and there is no token: make one with `haul token add NAME --role admin --tenant '*' {home}`, listen on 127.0.0.1, or insist with --allow-public"
         );
     }
     Ok(Arc::new(gate.closed_without_tokens(public.is_some())))
+}
+
+/// Nodes that share a store have their tokens there; those of a data folder are not forgotten in silence.
+async fn open_shared_gate(config: &Config, store: &SharedStore, place: &Arc<Place>) -> anyhow::Result<Gate> {
+    let gate = Gate::open_shared(SharedTokens::new(place.clone()), store.cluster.presence_interval).await?;
+    let left = Tokens::read(&config.data)?.is_some_and(|tokens| !tokens.is_empty());
+    if left && !gate.is_required() {
+        let data = config.data.display();
+        anyhow::bail!(
+            "there are tokens in {data} and none in the store, where nodes have theirs: put them there with `haul token copy --data {data} --store {}`",
+            store.url
+        );
+    }
+    Ok(gate)
 }
 
 /// Opens the store and loads the engine from it.
@@ -183,14 +335,14 @@ async fn bind_http(config: &Config) -> anyhow::Result<Option<TcpListener>> {
 }
 
 /// SIGTERM or SIGINT; or the shard has given up, which a person must see to.
-async fn wait_for_signal<T>(thread: &std::thread::JoinHandle<T>) -> anyhow::Result<()> {
+async fn wait_for_signal(holding: &Holding) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut look = tokio::time::interval(std::time::Duration::from_millis(250));
     loop {
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
-            _ = look.tick() => if thread.is_finished() {
+            _ = look.tick() => if holding.has_ended() {
                 return Ok(());
             },
         }

@@ -162,6 +162,23 @@ mod tests {
         assert!(server.log().contains("a wrong token was shown"));
     }
 
+    #[test]
+    fn the_load_generator_shows_a_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().to_str().unwrap();
+        let token = says(&["token", "add", "ops", "--role", "admin", "--data", data], &[], 0);
+        let server = serve_both(folder.path(), &[]);
+        let (at, http) = (server.address.to_string(), http_address(&server));
+        for driver in ["haul", "http"] {
+            let bench =
+                ["bench", "--address", &at, "--http", &http, "--driver", driver, "--jobs", "20", "--json"];
+            assert!(says(&bench, &[], 1).contains("NOAUTH"));
+            let report = says(&bench, &[("HAUL_TOKEN", &token)], 0);
+            let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+            assert!(report["phases"][0]["jobs"].as_u64().unwrap() >= 20, "{report}");
+        }
+    }
+
     /// Logs in with a token; answers the whole answer and the cookie to show.
     fn log_in(address: &str, token: &str) -> (String, String) {
         let body = format!(r#"{{"token":"{token}"}}"#);
@@ -271,6 +288,17 @@ mod tests {
         says(&["handler", "list", "acme", "--http", &http, "--tls-ca", &old.ca()], &[], 0);
         let other = ["handler", "list", "acme", "--http", &format!("https://{http}"), "--tls-ca", &new.ca()];
         assert!(says(&other, &[], 3).contains("certificate"));
+        let backup = |name: &str, more: &[&str], code| {
+            let file = folder.path().join(name);
+            let told = says(&[&["backup", file.to_str().unwrap()], more].concat(), &[], code);
+            assert_eq!(file.exists(), code == 0, "{told}");
+            told
+        };
+        let https = format!("https://{http}");
+        assert!(backup("a", &["--http", &https, "--tls-ca", &old.ca()], 0).contains("all verified"));
+        backup("b", &["--http", &http, "--tls-ca", &old.ca()], 0);
+        assert!(backup("c", &["--http", &https, "--tls-ca", &new.ca()], 2).contains("--tls"));
+        assert!(backup("d", &["--http", &http], 2).contains("use https"));
         says(&["ping", "--server", &format!("rediss://{at}"), "--tls-ca", &new.ca()], &[], 3);
         let curl = ["-s", "--max-time", "30", "--cacert", &old.ca(), &format!("https://{http}/healthz")]
             .map(str::to_owned);

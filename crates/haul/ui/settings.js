@@ -92,8 +92,11 @@ const bytes = (value) => {
   return `${at ? size.toFixed(1) : size} ${units[at]}`;
 };
 
-function parts({ samples }) {
+function parts({ samples }, shared) {
   const value = (name) => { const found = samples.find((one) => one.name === name); return found ? Number(found.value) : null; };
+  const labelled = (name, labels) => { const found = samples.find((one) => one.name === name && one.labels === labels); return found ? Number(found.value) : 0; };
+  const requests = (kind) => labelled('haul_store_requests_total', `{kind="${kind}"}`);
+  const took = (kind) => requests(kind) ? `${count(requests(kind))}, ${span(labelled('haul_store_request_seconds_total', `{kind="${kind}"}`) / requests(kind))} each` : '0';
   const told = (name, words) => { const found = value(name); return found === null ? null : words(found); };
   const mean = (name, words) => value(`${name}_count`) ? words(value(`${name}_sum`) / value(`${name}_count`)) : null;
   const part = (title, pairs) => [h('h2', null, title), facts(pairs)];
@@ -102,10 +105,26 @@ function parts({ samples }) {
       ['Durable after, mean', mean('haul_commit_seconds', span)], ['Failed', told('haul_store_faults_total', count)]])),
     h('div', null, part('Store', [['On disk', told('haul_store_bytes', bytes)], ['Of that the round log', told('haul_log_bytes', bytes)], ['Records written', told('haul_records_written_total', count)],
       ['Written', told('haul_bytes_written_total', bytes)], ['Syncs', told('haul_fsyncs_total', count)], ['Full', told('haul_read_only', (one) => one ? 'yes: writes are refused' : 'no')]])),
+    shared ? h('div', null, part('Shared store', [['Writes', took('put')], ['Reads', took('get')], ['Lists', count(requests('list'))], ['Failed', told('haul_store_request_errors_total', count)],
+      ['Sent', told('haul_store_sent_bytes_total', bytes)], ['Received', told('haul_store_received_bytes_total', bytes)], ['Rounds not durable yet', told('haul_rounds_in_flight', count)]])) : null,
     h('div', null, part('Journal', [['Not in the store yet', told('haul_journal_backlog_bytes', bytes)], ['Syncs', told('haul_journal_syncs_total', count)],
       ['Handlers', told('haul_handlers_running', (one) => one ? 'are run' : 'are stopped')]])),
     h('div', null, part('This node', [['Memory', told('process_resident_memory_bytes', bytes)], ['Processor time', told('process_cpu_seconds_total', span)], ['Connections', told('haul_connections', count)],
       ['Pops that wait', told('haul_blocked_pops', count)], ['Event streams', told('haul_event_streams', count)], ['Ready', told('haul_ready', (one) => one ? 'yes' : 'no')]])));
+}
+
+// Who shares the store, and who has which shard.
+function nodes(cluster) {
+  return [
+    h('h2', null, 'Nodes'),
+    h('p', null, 'Store ', h('span', { class: 'mono' }, plain(cluster.store)), cluster.reached ? '' : h('strong', null, ' does not answer')),
+    table('Nodes', [{ label: 'node' }, { label: 'address' }, { label: 'HTTP' }, { label: 'version' }, { label: 'shards', n: true }, { label: 'seen' }, { label: '' }],
+      cluster.nodes.map((node) => ({ key: node.id, cells: [node.id, h('span', { class: 'mono' }, plain(node.address)), h('span', { class: 'mono' }, plain(node.http ?? 'off')), plain(node.version), node.shards,
+        `${span(node.seen_seconds_ago)} ago`, node.leaving ? 'leaving' : node.id === cluster.node ? 'this one' : ''] }))),
+    h('h2', null, 'Shards'),
+    table('Shards', [{ label: 'shard', n: true }, { label: 'node' }, { label: 'epoch', n: true }, { label: 'jobs', n: true }, { label: 'rounds in flight', n: true }, { label: 'last commit, ms', n: true }],
+      cluster.shards.map((shard) => ({ key: shard.shard, cells: [String(shard.shard), shard.node ?? h('strong', null, 'on its way'), shard.epoch, count(shard.jobs), shard.in_flight, shard.commit_ms.toFixed(1)] }))),
+  ];
 }
 
 export const system = {
@@ -113,16 +132,18 @@ export const system = {
   load: async (params, signal) => {
     const info = await get('/info', null, { signal });
     const metrics = me.any_tenant ? await ask('GET', '/metrics', undefined, { text: true, signal }) : '';
-    return { info, metrics };
+    const cluster = me.any_tenant ? await get('/cluster', null, { signal }) : {};
+    return { info, metrics, cluster };
   },
-  render: ({ info, metrics }) => {
+  render: ({ info, metrics, cluster }) => {
     const figures = read(metrics);
     const rows = figures.samples.slice(0, 300);
     return [
       facts([['Version', info.version], ['Up for', span(info.uptime)], ['Durability', info.durability], ['Tenant', name(info.tenant)],
         ['Jobs', count(info.jobs)], ['Queues', count(info.queues)], ['Workers', count(info.workers)],
         ['Interface', h('a', { href: '/openapi.json' }, '/openapi.json')]]),
-      rows.length ? [parts(figures), h('h2', null, 'All figures'), table('All figures of the server', [{ label: 'figure' }, { label: 'of' }, { label: 'value', n: true }, { label: 'what it is' }],
+      cluster.store ? nodes(cluster) : null,
+      rows.length ? [parts(figures, cluster.store), h('h2', null, 'All figures'), table('All figures of the server', [{ label: 'figure' }, { label: 'of' }, { label: 'value', n: true }, { label: 'what it is' }],
         rows.map((row) => ({ key: `${row.name}${row.labels}`, cells: [row.name, h('span', { class: 'mono' }, plain(row.labels)), row.value, figures.helps.get(row.name.replace(/_(sum|count)$/, '')) ?? figures.helps.get(row.name) ?? ''] })))] : null,
     ];
   },

@@ -8,12 +8,14 @@
 //! - `answer`: replies in a form that both sides can be compared in: texts are bytes, not references.
 //! - `world`: engine, store and model side by side, in rounds, with crashes; every difference is a failure.
 //! - `shrink`: a failing script made short.
+//! - `cluster`: several nodes on one store, with pauses, partitions, skewed clocks and lost answers.
 //!
 //! Nothing here reads a clock or entropy: a failure is a seed and a number of steps.
 
 #![forbid(unsafe_code)]
 
 mod answer;
+mod cluster;
 mod model;
 mod rng;
 mod shrink;
@@ -21,6 +23,7 @@ mod workload;
 mod world;
 
 pub use answer::{Answer, JobSeen, StatsSeen};
+pub use cluster::{Flaw, run_cluster};
 pub use model::{Model, Twist};
 pub use rng::Rng;
 pub use shrink::shrink;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 
 use clap::Parser;
-use haul_sim::{Difference, Options, Step, run_seed, shrink};
+use haul_sim::{Difference, Options, Step, run_cluster, run_seed, shrink};
 
 /// Runs the engine against a naive model of it, on a store that fails on demand.
 #[derive(Parser)]
@@ -19,6 +19,9 @@ struct Arguments {
     /// Steps of each seed
     #[arg(long, default_value_t = 300)]
     steps: usize,
+    /// Several nodes on one store instead: with pauses, partitions, skewed clocks and lost answers
+    #[arg(long)]
+    cluster: bool,
 }
 
 /// Seeds between two progress lines.
@@ -32,11 +35,43 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.cluster {
+        return cluster(&arguments);
+    }
     let options = Options { steps: arguments.steps, twist: None };
     match arguments.seed {
         Some(seed) => replay_seed(seed, options),
         None => run_seeds(arguments.seeds, options),
     }
+}
+
+#[expect(clippy::print_stdout, reason = "a command-line tool")]
+fn cluster(arguments: &Arguments) -> ExitCode {
+    let (seeds, told) = match arguments.seed {
+        Some(seed) => (seed..seed + 1, true),
+        None => (arguments.seeds.clone(), false),
+    };
+    let mut acknowledged = 0;
+    for seed in seeds.clone() {
+        let run = run_cluster(seed, arguments.steps, None, &mut |line| {
+            if told {
+                println!("{line}");
+            }
+        });
+        match run {
+            Ok(count) => acknowledged += count,
+            Err(what) => {
+                println!("seed {seed} fails: {what}");
+                println!(
+                    "\nto replay it:\n  cargo run -p haul-sim -- --cluster --seed {seed} --steps {}",
+                    arguments.steps
+                );
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!("seeds {}..{} of nodes: {acknowledged} acknowledged, none lost", seeds.start, seeds.end);
+    ExitCode::SUCCESS
 }
 
 #[expect(clippy::print_stdout, reason = "a command-line tool")]

@@ -48,7 +48,22 @@ pub fn contents(store: &mut dyn Store) -> Contents {
     });
     listed.unwrap();
     let bodies = keys.into_iter().map(|key| (key.clone(), reader.get(&key).unwrap().unwrap())).collect();
-    (headers, bodies)
+    let contents = (headers, bodies);
+    assert_eq!(copied(reader.as_ref()), contents, "a copy has something else");
+    contents
+}
+
+/// What a copy hands out.
+pub fn copied(reader: &dyn crate::Bodies) -> Contents {
+    let mut contents = Contents::default();
+    let copy = reader.copy(&mut |space, key, value| {
+        let records = if space == Space::Header { &mut contents.0 } else { &mut contents.1 };
+        let old = records.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+        assert_eq!(old, None, "a record was copied twice");
+        Ok(())
+    });
+    copy.unwrap();
+    contents
 }
 
 fn put(store: &mut dyn Store, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {

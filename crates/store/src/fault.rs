@@ -44,6 +44,14 @@ pub enum Fault {
         /// Why not.
         what: String,
     },
+    /// The bucket or shared folder cannot be used at all: missing, no permission, not fit for it.
+    #[error("{url} cannot be used as a store: {what}")]
+    Refused {
+        /// Where.
+        url: String,
+        /// Why not, and what to do.
+        what: String,
+    },
     /// Made by a newer Haul.
     #[error("the data has format {found}, this Haul knows formats up to {known}: use a newer Haul")]
     Format {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use crate::pins::Pins;
-use crate::{Batch, Bodies, EachHeader, EachKey, Fault, Pin, Space, Stats, Store};
+use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space, Stats, Store, Ticket};
 
 /// What the next commit on a [`MemoryDisk`] does instead of succeeding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +180,15 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn submit(&mut self, batch: Batch) -> Result<Ticket, Fault> {
+        match batch.is_empty() {
+            true if self.shared.disk.lock().owner != self.owner => return Err(Fault::Fenced),
+            true => {}
+            false => self.commit(batch)?,
+        }
+        Ok(Ticket::durable())
+    }
+
     fn bodies(&self) -> Arc<dyn Bodies> {
         Arc::new(MemoryBodies { shared: Arc::clone(&self.shared) })
     }
@@ -215,6 +224,11 @@ impl Bodies for MemoryBodies {
     fn keys(&self, each: EachKey<'_>) -> Result<(), Fault> {
         let keys: Vec<Bytes> = self.shared.disk.lock().bodies.keys().cloned().collect();
         keys.iter().try_for_each(|key| each(key))
+    }
+
+    fn copy(&self, each: EachRecord<'_>) -> Result<(), Fault> {
+        let records = self.shared.disk.records();
+        records.iter().try_for_each(|(space, key, value)| each(*space, key, value))
     }
 }
 

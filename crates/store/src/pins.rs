@@ -12,6 +12,14 @@ pub struct Pin {
     sequence: u64,
 }
 
+impl Pin {
+    /// The last batch it sees.
+    #[cfg(feature = "object")]
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+}
+
 impl Clone for Pin {
     fn clone(&self) -> Self {
         self.pins.add(self.sequence);

@@ -29,7 +29,7 @@ impl Tenant {
         let ran = cx.now - job.time;
         self.indexes.day(&job.queue.clone(), cx.now).run.add(ran);
         job.time = cx.now;
-        job.remaining = job.retries;
+        job.set_remaining(job.retries());
         job.expires = 0.0;
         job.worker = self.indexes.names.shared(b"");
         clear_failure(cx, job);

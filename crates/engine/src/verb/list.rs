@@ -1,8 +1,9 @@
 //! Lists and counts: queues, workers, failures, statistics.
 
+use crate::index::Index;
 use crate::job::Flag;
 use crate::record::Key;
-use crate::score::{Index, Score, count_between};
+use crate::score::{Score, count_between};
 use crate::stats::day_of;
 use crate::task::LOCK_ENDLESS;
 use crate::tenant::{Cx, Tenant};

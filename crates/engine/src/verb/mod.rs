@@ -138,7 +138,7 @@ impl Tenant {
 
     fn priority(&mut self, cx: &mut Cx<'_>, jid: &Name, priority: f64) -> Answer {
         let job = job_mut(&mut self.jobs, jid)?;
-        job.priority = priority;
+        job.set_priority(priority);
         self.indexes.mark(job);
         if job.place == crate::job::Place::Work {
             self.indexes.leave(cx, job);

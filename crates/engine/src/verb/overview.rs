@@ -88,8 +88,8 @@ impl Tenant {
             oldest = Some(oldest.map_or(since, |oldest| oldest.min(since)));
             // A score that says nothing of time (taken back, or given a new priority while waiting) hides the others
             // of its priority: pass over it alone.
-            let newest = Job::work_score(job.priority, now);
-            let timed = job.place == Place::Work && (newest..job.priority).contains(&score.get());
+            let newest = Job::work_score(job.priority(), now);
+            let timed = job.place == Place::Work && (newest..job.priority()).contains(&score.get());
             below = Some(if timed { Score::new(newest) } else { *score });
         }
         oldest

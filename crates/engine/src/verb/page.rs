@@ -3,7 +3,8 @@
 
 use std::ops::Bound;
 
-use crate::score::{Index, Score};
+use crate::index::Index;
+use crate::score::Score;
 use crate::tenant::{Cx, Tenant};
 use crate::{List, Listing, Mark, Name, Reply};
 

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use super::put::new_job;
 use crate::job::{Flag, Job, Place, State, What};
 use crate::record::Key;
 use crate::score::{Score, up_to};
@@ -182,9 +181,9 @@ impl Tenant {
         job.flags.set(Flag::Warned, false);
         self.indexes.mark(job);
         if cx.rules.retries_counted {
-            job.remaining -= 1.0;
+            job.set_remaining(job.remaining() - 1.0);
         }
-        if job.remaining >= 0.0 || !cx.rules.retries_counted {
+        if job.remaining() >= 0.0 || !cx.rules.retries_counted {
             return true;
         }
         self.indexes.leave(cx, job);
@@ -291,11 +290,12 @@ impl Tenant {
         self.delete(cx, &jid);
         let nobody = self.indexes.names.shared(b"");
         let mut job =
-            Box::new(new_job(jid.clone(), &self.indexes.names.shared(recur.queue.bytes()), &nobody));
+            Box::new(Job::new(jid.clone(), &self.indexes.names.shared(recur.queue.bytes()), &nobody));
         job.klass = self.indexes.names.shared(recur.klass.bytes());
         job.data = cx.keep(Bytes::copy_from_slice(recur.data.bytes()));
-        job.priority = recur.priority;
-        (job.retries, job.remaining) = (recur.retries, recur.retries);
+        job.set_priority(recur.priority);
+        job.set_retries(recur.retries);
+        job.set_remaining(recur.retries);
         job.time = recur.next;
         job.more().spawned_from = Some(recur.jid.clone());
         job.more().throttles = recur.throttles.clone();

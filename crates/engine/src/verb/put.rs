@@ -4,10 +4,9 @@ use bytes::Bytes;
 use hashbrown::HashSet;
 
 use super::Answer;
-use crate::history::History;
-use crate::job::{Flag, Flags, Job, Place, State, Tagged, What};
+use crate::job::{Flag, Job, Place, State, Tagged, What};
 use crate::tenant::{Cx, Tenant};
-use crate::{Event, Kind, Name, Put, PutWhen, Refusal, Reply, Text, TrackedEvent, throttle};
+use crate::{Event, Kind, Name, Put, PutWhen, Refusal, Reply, TrackedEvent, throttle};
 
 impl Tenant {
     pub(super) fn put_one(&mut self, cx: &mut Cx<'_>, put: Put) -> Answer {
@@ -85,7 +84,7 @@ impl Tenant {
         let job = match self.jobs.get_mut(&fields.jid) {
             Some(job) => job,
             None => {
-                let mut job = Box::new(new_job(fields.jid.clone(), queue, &nobody));
+                let mut job = Box::new(Job::new(fields.jid.clone(), queue, &nobody));
                 self.indexes.note(cx, &mut job, cx.now, What::Put(queue.clone()));
                 self.jobs.insert(job)
             }
@@ -101,9 +100,13 @@ impl Tenant {
         if let Some(klass) = fields.klass {
             job.klass = self.indexes.names.shared(klass.bytes());
         }
-        job.priority = fields.priority.unwrap_or(job.priority);
-        job.retries = fields.retries.map_or(job.retries, f64::floor);
-        job.remaining = job.retries;
+        if let Some(priority) = fields.priority {
+            job.set_priority(priority);
+        }
+        if let Some(retries) = fields.retries {
+            job.set_retries(retries.floor());
+        }
+        job.set_remaining(job.retries());
         let old_queue = std::mem::replace(&mut job.queue, queue.clone());
         job.worker = nobody;
         (job.expires, job.time) = (0.0, cx.now);
@@ -186,29 +189,6 @@ impl Put {
             throttles: self.throttles.clone(),
             trace: self.trace.clone(),
         }
-    }
-}
-
-/// A job as it is before its first put is done.
-pub(super) fn new_job(jid: Name, queue: &Name, nobody: &Name) -> Job {
-    Job {
-        jid,
-        klass: nobody.clone(),
-        queue: queue.clone(),
-        worker: nobody.clone(),
-        data: Text::Short(nobody.clone()),
-        history: History::default(),
-        more: None,
-        priority: 0.0,
-        retries: 5.0,
-        remaining: 5.0,
-        expires: 0.0,
-        time: 0.0,
-        score: 0.0,
-        attempt: 0,
-        state: State::Waiting,
-        place: Place::Work,
-        flags: Flags::default(),
     }
 }
 

@@ -16,13 +16,13 @@ impl Tenant {
         };
         let sight = cx.sight(job);
         let group = retry.group.clone();
-        job.remaining -= 1.0;
+        job.set_remaining(job.remaining() - 1.0);
         job.flags.set(Flag::Warned, false);
         self.indexes.unhold(job);
         self.indexes.leave(cx, job);
         self.indexes.release_locks(job);
         let old_queue = job.queue.clone();
-        if job.remaining < 0.0 {
+        if job.remaining() < 0.0 {
             self.indexes.exhaust(cx, job, retry, &queue);
             let group = job.failure().map(|failure| failure.group.clone());
             cx.tell(sight, Kind::Failed, job.state, group);
@@ -30,7 +30,7 @@ impl Tenant {
             self.indexes.give_back(cx, job, retry, &queue);
             cx.tell(sight, Kind::Retried, job.state, group);
         }
-        let remaining = job.remaining;
+        let remaining = job.remaining();
         let mut waiters = job.more.as_deref().map_or_else(Vec::new, |more| more.throttles.clone());
         waiters.push(crate::throttle::of_queue(&old_queue));
         self.admit_all(cx, &waiters);

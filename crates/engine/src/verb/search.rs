@@ -3,8 +3,9 @@
 
 use std::ops::Bound;
 
+use crate::index::Index;
 use crate::job::{Flag, Job, Place};
-use crate::score::{Index, Score};
+use crate::score::Score;
 use crate::tenant::{Cx, Tenant};
 use crate::{JobView, Name, Position, Reply, Search, SearchState, State};
 

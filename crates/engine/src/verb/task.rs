@@ -7,7 +7,6 @@
 use bytes::Bytes;
 
 use super::Answer;
-use super::put::new_job;
 use crate::job::{Job, Place, State};
 use crate::record::Key;
 use crate::task::{Field, KLASS, Role, Task, TaskCommand};
@@ -84,7 +83,7 @@ impl Tenant {
     pub(super) fn ensure_task(&mut self, cx: &mut Cx<'_>, jid: &Name) {
         if !self.jobs.contains_key(jid) {
             let nobody = self.indexes.names.shared(b"");
-            let mut job = Box::new(new_job(jid.clone(), &nobody, &nobody));
+            let mut job = Box::new(Job::new(jid.clone(), &nobody, &nobody));
             job.klass = self.indexes.names.shared(KLASS);
             job.time = cx.now;
             self.indexes.enter(cx, &mut job, Place::Draft, cx.now);

@@ -64,14 +64,15 @@ impl Tenant {
         job.state = State::Waiting;
         let work = &self.indexes.queue(queue).work;
         let score = if left {
-            let now = Job::work_score(job.priority, cx.now);
+            let now = Job::work_score(job.priority(), cx.now);
             let ahead = work.range((Score::new(now - AHEAD), Name::new(b""))..).next();
             ahead
                 .map(|(score, _)| score.get())
                 .filter(|score| *score <= now)
                 .map_or(now, |score| score - STEP)
         } else {
-            work.last().map_or_else(|| Job::work_score(job.priority, cx.now), |(score, _)| score.get() + STEP)
+            work.last()
+                .map_or_else(|| Job::work_score(job.priority(), cx.now), |(score, _)| score.get() + STEP)
         };
         self.indexes.enter(cx, job, Place::Work, score);
         self.settle_task(jid);

@@ -17,7 +17,7 @@ impl Tenant {
             job.worker = self.indexes.names.shared(b"");
             job.expires = 0.0;
             job.queue = queue.clone();
-            job.remaining = job.retries;
+            job.set_remaining(job.retries());
             self.indexes.enter_work(cx, job, cx.now);
             let sight = cx.sight(job);
             cx.tell(sight, Kind::Requeued, State::Waiting, Some(group.clone()));

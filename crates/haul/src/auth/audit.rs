@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use haul_engine::{Name, Reply};
 use serde_json::{Map, Value, json};
 
-use super::action::Action;
-use super::{Access, give_to_owner, tenant_text};
+use super::action::{Action, Part};
+use super::{Access, Token, give_to_owner, tenant_text};
 use crate::clock;
 use crate::net::Remote;
 use crate::shard::Outcome;
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     /// The token's name; none: there is no authentication.
     pub(crate) token: Option<String>,
     pub(crate) peer: String,
-    /// Through what: `redis`, `http` or `cli`.
+    /// Through what: `redis`, `http`, `cli`, or `store` (another machine did it there).
     pub(crate) via: &'static str,
     pub(crate) tenant: Name,
     pub(crate) action: Action,
@@ -75,6 +75,26 @@ impl Entry {
     }
 }
 
+/// A token came or went.
+pub(crate) fn of_token(what: &'static str, token: &Token, via: &'static str, peer: Option<String>) -> Entry {
+    let name = |text: String| Part::Name(Name::from(text));
+    let parts = vec![
+        ("name", name(token.name.clone())),
+        ("role", name(token.role.to_string())),
+        ("scope", name(token.tenant.to_string())),
+    ];
+    Entry {
+        at: clock::now(),
+        token: None,
+        peer: peer.unwrap_or_default(),
+        via,
+        // Whose tokens there are is no tenant's business.
+        tenant: Name::new(b"*"),
+        action: Action { what, parts },
+        outcome: "done",
+    }
+}
+
 /// How the shard's answer is written down.
 pub(crate) fn outcome(outcome: Option<&Outcome>) -> &'static str {
     match outcome {
@@ -100,6 +120,8 @@ pub(crate) struct Audit {
 impl Audit {
     /// Writes into this folder.
     pub(crate) fn start(folder: &Path) -> io::Result<(Audit, JoinHandle<()>)> {
+        // With a shared store nothing else makes it.
+        fs::create_dir_all(folder)?;
         let (queue, entries) = sync_channel(QUEUED_MAX);
         let mut log = Log { folder: folder.to_owned(), file: None, bytes: 0, bytes_max: FILE_BYTES_MAX };
         let thread =

@@ -2,7 +2,8 @@
 //!
 //! - `role`: the four roles, and the one each command needs.
 //! - `tokens`: the tokens and the file that keeps them, hashed.
-//! - `gate`: the tokens in force: lets callers in, and notices when the file changes.
+//! - `shared`: the tokens of nodes that share a store.
+//! - `gate`: the tokens in force: lets callers in, and notices when they change.
 //! - `sessions`: who logged in on the page.
 //! - `audit`: the log of what operators did; `action`: what of a command it says.
 
@@ -11,6 +12,7 @@ pub(crate) mod audit;
 pub(crate) mod gate;
 pub(crate) mod role;
 pub(crate) mod sessions;
+pub(crate) mod shared;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod tokens;
@@ -28,6 +30,7 @@ pub(crate) use audit::Audit;
 pub(crate) use gate::{Denied, Gate};
 pub(crate) use role::{Role, needs};
 pub(crate) use sessions::Sessions;
+pub(crate) use shared::SharedTokens;
 pub(crate) use tokens::Token;
 
 /// The longest name of a tenant that a token can be for, and of a token.

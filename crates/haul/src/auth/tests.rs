@@ -414,7 +414,7 @@ async fn a_removed_token_ends_open_connections_subscriptions_and_waits() {
     let mut other = rig.connect("acme-admin").await;
     assert_eq!(idle.words("PING").await, Frame::Simple("PONG".into()));
     super::tokens::Change::begin(rig.folder.path()).unwrap().remove("acme-work").unwrap();
-    let watching = tokio::spawn(rig.server.gate.clone().watch());
+    let watching = tokio::spawn(rig.server.gate.clone().watch(Box::new(|_, _| ())));
     let no_more = Frame::Error("NOAUTH Authentication required.".into());
     assert_eq!(listener.read().await, no_more);
     assert_eq!(waiter.read().await, no_more);

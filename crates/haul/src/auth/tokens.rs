@@ -126,8 +126,21 @@ pub(crate) struct NewToken {
     pub(crate) expires_at: Option<f64>,
 }
 
+impl NewToken {
+    pub(crate) fn token(self, secret: &Secret, now: f64) -> Token {
+        Token {
+            name: self.name,
+            sha256: secret.hash(),
+            role: self.role,
+            tenant: self.tenant,
+            created_at: now,
+            expires_at: self.expires_at,
+        }
+    }
+}
+
 /// All tokens.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tokens {
     list: Vec<Arc<Token>>,
     by_hash: HashMap<Hash, Arc<Token>>,
@@ -144,6 +157,17 @@ impl Tokens {
     fn new(list: Vec<Arc<Token>>) -> Self {
         let by_hash = list.iter().map(|token| (token.sha256, token.clone())).collect();
         Tokens { list, by_hash }
+    }
+
+    /// Those of all these.
+    pub(crate) fn joined(all: &[Tokens]) -> Self {
+        Tokens::new(all.iter().flat_map(|some| some.list.iter().cloned()).collect())
+    }
+
+    /// And this one.
+    #[must_use]
+    pub(crate) fn with(self, token: Token) -> Self {
+        Tokens::new(self.list.into_iter().chain([Arc::new(token)]).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -164,7 +188,7 @@ impl Tokens {
         self.by_hash.get(&token.sha256).is_some_and(|known| known.as_ref() == token)
     }
 
-    fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Version {
             version: u32,
@@ -196,11 +220,17 @@ impl Tokens {
         })
     }
 
-    /// Replaces the file: after a crash it is the old one or the new one, whole.
-    fn write(&self, folder: &Path) -> anyhow::Result<()> {
+    /// As it is stored.
+    pub(crate) fn document(&self) -> anyhow::Result<Vec<u8>> {
         let stored = Stored { version: VERSION, tokens: self.iter().cloned().collect() };
         let mut bytes = serde_json::to_vec_pretty(&stored)?;
         bytes.push(b'\n');
+        Ok(bytes)
+    }
+
+    /// Replaces the file: after a crash it is the old one or the new one, whole.
+    fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let bytes = self.document()?;
         let draft = folder.join(DRAFT_NAME);
         let replace = || -> io::Result<()> {
             // A draft left behind by a crash may have other rights than these.
@@ -271,16 +301,8 @@ impl Change {
         if self.tokens.list.len() >= TOKENS_MAX {
             bail!("there are {TOKENS_MAX} tokens, which is the most there can be; remove some first");
         }
-        let token = Token {
-            name: new.name,
-            sha256: secret.hash(),
-            role: new.role,
-            tenant: new.tenant,
-            created_at: now,
-            expires_at: new.expires_at,
-        };
-        let list = self.tokens.list.iter().cloned().chain([Arc::new(token.clone())]).collect();
-        Tokens::new(list).write(&self.folder)?;
+        let token = new.token(secret, now);
+        self.tokens.with(token.clone()).write(&self.folder)?;
         Ok(Some(token))
     }
 

@@ -16,8 +16,8 @@ use crate::clock;
 /// The file is written once before, so that no sync has to write its length too, and from its start again at its end.
 const FILE_BYTES: usize = 64 << 20;
 
-/// Appends for so many seconds; a put is a sync of one batch.
-pub(super) fn run(folder: &Path, mut desk: Desk, seconds: f64) -> anyhow::Result<(Worked, Spent)> {
+/// Appends for so many seconds, one batch after the other or at a pace of so many seconds; a put is a sync of one batch.
+pub(super) fn run(folder: &Path, mut desk: Desk, seconds: f64, pace: f64) -> anyhow::Result<(Worked, Spent)> {
     let path = folder.join(format!("haul-bench-{}", std::process::id()));
     let made = File::options().read(true).write(true).create_new(true).open(&path);
     let mut file = made.with_context(|| format!("{} could not be made", path.display()))?;
@@ -34,10 +34,12 @@ pub(super) fn run(folder: &Path, mut desk: Desk, seconds: f64) -> anyhow::Result
         batch.clear();
         desk.write_put(&mut batch);
         append(&mut file, &batch, &mut at)?;
-        worked.put.record(sent.elapsed(), 1);
+        let took = sent.elapsed();
+        worked.put.record(took, 1);
         worked.jobs += desk.batch() as u64;
         bytes += batch.len();
         syncs += 1;
+        std::thread::sleep(Duration::from_secs_f64(pace).saturating_sub(took));
     }
     worked.seconds = start.elapsed().as_secs_f64();
     let own_cpu_seconds = super::server::own_cpu_seconds() - cpu;

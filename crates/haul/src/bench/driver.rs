@@ -67,6 +67,7 @@ pub(super) struct Driver {
     /// The released qless's put has no worker in front; reqless's has.
     put_names_worker: bool,
     letters: Rc<[u8]>,
+    token: Option<Rc<str>>,
     /// Makes the jids of this run its own.
     run: u64,
 }
@@ -85,8 +86,28 @@ impl Driver {
             sha: sha.into(),
             put_names_worker: script.is_some_and(|text| text.contains("QlessAPI.put = function(now, me,")),
             letters: letters(LETTERS + shape.payload_bytes).into(),
+            token: None,
             run: (clock::now() * 1e6) as u64,
         }
+    }
+
+    /// Shows a token, if there is one.
+    pub(super) fn with_token(self, token: Option<&str>) -> Self {
+        Driver { token: token.map(Rc::from), ..self }
+    }
+
+    fn write_http_head(&self, path: &str, length: usize, out: &mut BytesMut) {
+        let start = format!("POST {path} HTTP/1.1\r\nHost: haul\r\nContent-Type: application/json\r\n");
+        out.put_slice(start.as_bytes());
+        if let Some(token) = &self.token {
+            out.put_slice(format!("Authorization: Bearer {token}\r\n").as_bytes());
+        }
+        out.put_slice(format!("Content-Length: {length}\r\n\r\n").as_bytes());
+    }
+
+    fn write_http(&self, path: &str, body: &str, out: &mut BytesMut) {
+        self.write_http_head(path, body.len(), out);
+        out.put_slice(body.as_bytes());
     }
 
     /// Letters in each job's data; the smallest data has none.
@@ -101,7 +122,8 @@ impl Driver {
         let wait = self.pop(&worker, queue, Some(WAIT_SECONDS));
         let cut = (number as usize).wrapping_mul(CUT_STEP * 1001) % LETTERS;
         let (driver, queue) = (self.clone(), queue.to_owned());
-        Desk { driver, queue, worker, number, made: 0, cut, put, pop, wait, now: String::new() }
+        let (tenant, now) = (None, String::new());
+        Desk { driver, queue, worker, tenant, number, made: 0, cut, put, pop, wait, now }
     }
 
     fn put(&self, queue: &str) -> PutBytes {
@@ -125,7 +147,7 @@ impl Driver {
                 let job = head.len() + self.filling() + tail.len();
                 let length =
                     if self.shape.kind == Kind::Http { job } else { self.shape.batch * (job + 1) + 1 };
-                write_http_head("/api/v1/jobs", length, &mut start);
+                self.write_http_head("/api/v1/jobs", length, &mut start);
                 return PutBytes { start, head, tail };
             }
             Kind::Beanstalk => {
@@ -162,7 +184,7 @@ impl Driver {
             Kind::Http | Kind::HttpBulk => {
                 let body =
                     format!(r#"{{"worker":"{worker}","queues":["{queue}"],"count":{count},"wait":{wait}}}"#);
-                write_http("/api/v1/pop", &body, &mut out);
+                self.write_http("/api/v1/pop", &body, &mut out);
             }
             Kind::Beanstalk => out.put_slice(format!("reserve-with-timeout {wait}\r\n").as_bytes()),
             // Ping and append pop nothing; qless's pop carries the time.
@@ -170,18 +192,6 @@ impl Driver {
         }
         out
     }
-}
-
-fn write_http_head(path: &str, length: usize, out: &mut BytesMut) {
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: haul\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    );
-    out.put_slice(head.as_bytes());
-}
-
-fn write_http(path: &str, body: &str, out: &mut BytesMut) {
-    write_http_head(path, body.len(), out);
-    out.put_slice(body.as_bytes());
 }
 
 /// What does not change from put to put: how the command starts, and what stands around each job's letters.
@@ -196,6 +206,8 @@ pub(super) struct Desk {
     driver: Driver,
     queue: String,
     worker: String,
+    /// None: the default one.
+    pub(super) tenant: Option<String>,
     number: u64,
     /// Jids made so far.
     made: u64,
@@ -214,11 +226,16 @@ impl Desk {
 
     /// What a connection says before anything else; answers how many commands that took.
     pub(super) fn write_hello(&self, out: &mut BytesMut) -> usize {
-        if self.driver.shape.kind != Kind::Beanstalk {
+        if self.speech() == Speech::Beanstalk {
+            out.put_slice(format!("use {0}\r\nwatch {0}\r\nignore default\r\n", self.queue).as_bytes());
+            return 3;
+        }
+        if self.speech() != Speech::Resp {
             return 0;
         }
-        out.put_slice(format!("use {0}\r\nwatch {0}\r\nignore default\r\n", self.queue).as_bytes());
-        3
+        self.driver.token.iter().for_each(|token| encode_request(&["AUTH", token], out));
+        self.tenant.iter().for_each(|tenant| encode_request(&["SELECT", tenant.as_str()], out));
+        self.driver.token.iter().count() + self.tenant.iter().count()
     }
 
     /// Jobs that one put, pop or complete is for.
@@ -347,7 +364,7 @@ impl Desk {
                 let body = format!(r#"{{"worker":"{}"}}"#, self.worker);
                 for jid in jids.iter() {
                     let path = format!("/api/v1/jobs/{}/complete", String::from_utf8_lossy(jid));
-                    write_http(&path, &body, out);
+                    self.driver.write_http(&path, &body, out);
                 }
                 jids.len()
             }
@@ -386,7 +403,7 @@ impl Desk {
             let jobs: Vec<String> =
                 call.iter().map(|jid| format!(r#"{{"jid":"{}"}}"#, String::from_utf8_lossy(jid))).collect();
             let body = format!(r#"{{"worker":"{}","jobs":[{}]}}"#, self.worker, jobs.join(","));
-            write_http("/api/v1/complete", &body, out);
+            self.driver.write_http("/api/v1/complete", &body, out);
         }
         calls.len()
     }

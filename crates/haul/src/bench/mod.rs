@@ -54,7 +54,9 @@ enum Workload {
   haul bench --driver haul-bulk --batch 100 --pipeline 1 --duration 10
   haul bench --driver ping --pipeline 1
   haul bench --workload delivery --connections 2 --rate 50
+  haul bench --tenants a,b,c,d --connections 64
   haul bench --driver append --batch 100 --payload 700 --folder /var/lib/haul
+  haul bench --driver append --batch 1 --workload delivery --rate 50
   haul bench --driver beanstalk --address 127.0.0.1:11300
   haul bench --driver qless --script qless.lua --rename-extend --address 127.0.0.1:6379
 
@@ -92,10 +94,13 @@ pub(crate) struct Bench {
     /// Queues, dealt out to the connections in turn
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
     queues: u64,
+    /// Tenants, dealt out to the connections in turn: a,b,c; each tenant is in one shard of a shared store
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tenants: Vec<String>,
     /// Waiting jobs to put in before measuring
     #[arg(long, value_name = "N", default_value_t = 0)]
     backlog: u64,
-    /// Puts a second, all connections together, for the workload delivery
+    /// Puts, or syncs, a second, all connections together, for the workload delivery
     #[arg(long, value_name = "N", default_value_t = 100.0)]
     rate: f64,
     /// Where the driver append has its file
@@ -111,12 +116,12 @@ pub(crate) struct Bench {
 
 /// Runs a benchmark and shows its result.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "the result is for people or a script")]
-pub(crate) fn run(bench: &Bench, json: bool) -> ExitCode {
+pub(crate) fn run(bench: &Bench, token: Option<&str>, json: bool) -> ExitCode {
     let result = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| tokio::task::LocalSet::new().block_on(&runtime, measure(bench)));
+        .and_then(|runtime| tokio::task::LocalSet::new().block_on(&runtime, measure(bench, token)));
     match result {
         Ok(report) if json => println!("{}", report.json()),
         Ok(report) => print!("{report}"),
@@ -139,10 +144,13 @@ fn check(bench: &Bench) -> anyhow::Result<()> {
     if bench.workload == Workload::Mixed && bench.driver != Kind::Haul {
         bail!("the workload mixed is for the driver haul only");
     }
+    if !bench.tenants.is_empty() && bench.driver.speech() != Speech::Resp {
+        bail!("--tenants is for the drivers of the Redis protocol");
+    }
     if bench.workload == Workload::Delivery {
-        if !matches!(bench.driver, Kind::Haul | Kind::Http | Kind::Beanstalk) {
+        if !matches!(bench.driver, Kind::Haul | Kind::Http | Kind::Beanstalk | Kind::Append) {
             bail!(
-                "the workload delivery is for the drivers haul, http and beanstalk: others have no pop that waits"
+                "the workload delivery is for the drivers haul, http, beanstalk and append: others have no pop that waits"
             );
         }
         if bench.connections < 2 || bench.queues > 1 {
@@ -158,27 +166,28 @@ fn check(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(bench: &Bench) -> anyhow::Result<Report> {
+async fn measure(bench: &Bench, token: Option<&str>) -> anyhow::Result<Report> {
     check(bench)?;
     let script = script(bench)?;
     if bench.driver == Kind::Append {
         let shape = Shape { kind: Kind::Append, batch: bench.batch as usize, payload_bytes: bench.payload };
         let desk = Driver::new(shape, "", None).desk("bench-0", 0);
-        let (worked, spent) = append::run(&bench.folder, desk, bench.duration)?;
+        let pace = if bench.workload == Workload::Delivery { 1.0 / bench.rate } else { 0.0 };
+        let (worked, spent) = append::run(&bench.folder, desk, bench.duration, pace)?;
         return Ok(Report {
             setting: report::Setting::of(bench),
             phases: vec![Phase::new("append", worked, spent)],
         });
     }
-    let mut server = server::Server::connect(&bench.address, bench.driver.speech()).await?;
+    let mut server = server::Server::connect(&bench.address, bench.driver.speech(), token).await?;
     let sha = match &script {
         Some(text) => server.load_script(text).await?,
         None => String::new(),
     };
     let shape = Shape { kind: bench.driver, batch: bench.batch as usize, payload_bytes: bench.payload };
-    let driver = Driver::new(shape, &sha, script.as_deref());
+    let driver = Driver::new(shape, &sha, script.as_deref()).with_token(token);
     if bench.backlog > 0 {
-        fill(bench, &driver).await?;
+        fill(bench, &driver, token).await?;
     }
     let mut seats = seats(bench, &driver, bench.pipeline as usize).await?;
     let goal = match bench.jobs {
@@ -230,7 +239,8 @@ async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Resul
     let mut seats = Vec::new();
     for number in 0..bench.connections {
         let queue = format!("bench-{}", number % bench.queues);
-        let desk = driver.desk(&queue, number);
+        let mut desk = driver.desk(&queue, number);
+        desk.tenant = bench.tenants.get(number as usize % bench.tenants.len().max(1)).cloned();
         let address = if desk.speech() == Speech::Http { &bench.http } else { &bench.address };
         let seat = Seat::connect(address, desk, pipeline).await?;
         let producers = bench.connections / 2;
@@ -241,11 +251,11 @@ async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Resul
 }
 
 /// Puts the backlog in, the fastest way the server has.
-async fn fill(bench: &Bench, driver: &Driver) -> anyhow::Result<()> {
+async fn fill(bench: &Bench, driver: &Driver, token: Option<&str>) -> anyhow::Result<()> {
     let (driver, pipeline) = match bench.driver {
         Kind::Haul | Kind::HaulBulk | Kind::Http | Kind::HttpBulk => {
             let shape = Shape { kind: Kind::HaulBulk, batch: FILL_BATCH, payload_bytes: bench.payload };
-            (Driver::new(shape, "", None), 1)
+            (Driver::new(shape, "", None).with_token(token), 1)
         }
         _ => (driver.clone(), 64),
     };

@@ -21,6 +21,7 @@ pub(super) struct Setting {
     batch: Option<u64>,
     payload_bytes: usize,
     queues: u64,
+    tenants: usize,
     backlog: u64,
     /// Puts a second of the workload delivery.
     rate: Option<f64>,
@@ -37,6 +38,7 @@ impl Setting {
             batch: bench.driver.is_bulk().then_some(bench.batch),
             payload_bytes: bench.payload,
             queues: bench.queues,
+            tenants: bench.tenants.len().max(1),
             backlog: bench.backlog,
             rate: (bench.workload == Workload::Delivery).then_some(bench.rate),
         }

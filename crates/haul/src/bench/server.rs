@@ -39,9 +39,17 @@ pub(super) struct Spent {
 
 impl Server {
     /// HTTP is measured over the Redis protocol too.
-    pub(super) async fn connect(address: &str, speech: Speech) -> anyhow::Result<Server> {
+    pub(super) async fn connect(
+        address: &str,
+        speech: Speech,
+        token: Option<&str>,
+    ) -> anyhow::Result<Server> {
         let speech = if speech == Speech::Http { Speech::Resp } else { speech };
-        Ok(Server { link: Link::connect(address, speech).await?, speech })
+        let mut server = Server { link: Link::connect(address, speech).await?, speech };
+        if let Some(token) = token.filter(|_| speech == Speech::Resp) {
+            server.ask(&["AUTH", token]).await?;
+        }
+        Ok(server)
     }
 
     async fn ask(&mut self, command: &[&str]) -> anyhow::Result<String> {

@@ -10,7 +10,7 @@ mod told;
 mod watch;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -47,21 +47,58 @@ struct Shared {
     watches: Watches,
 }
 
-/// How many want notices.
+/// How many want notices, here and at other nodes.
 #[derive(Clone, Default)]
-pub(crate) struct Listeners(Arc<AtomicUsize>);
+pub(crate) struct Listeners(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    here: AtomicUsize,
+    abroad: AtomicUsize,
+    on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
 
 impl Listeners {
     pub(crate) fn any(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 0
+        self.any_here() || self.0.abroad.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether anybody at this node does.
+    pub(crate) fn any_here(&self) -> bool {
+        self.0.here.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        if self.0.here.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.0.changed();
+        }
     }
 
     pub(crate) fn remove(&self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        if self.0.here.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.changed();
+        }
+    }
+
+    pub(crate) fn add_abroad(&self) {
+        self.0.abroad.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn remove_abroad(&self) {
+        self.0.abroad.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Called when the first at this node comes and when the last goes.
+    pub(crate) fn on_change(&self, call: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.0.on_change.set(call);
+    }
+}
+
+impl Counts {
+    fn changed(&self) {
+        if let Some(call) = self.on_change.get() {
+            call();
+        }
     }
 }
 

@@ -10,8 +10,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 mod audit;
 mod change;
+mod cluster;
 mod completions;
 mod config;
+mod copy;
 mod demo;
 mod doctor;
 mod events;
@@ -23,6 +25,7 @@ mod output;
 mod ping;
 mod put;
 mod queue;
+mod reach;
 mod recur;
 mod retry;
 mod running;
@@ -56,6 +59,9 @@ enum Verb {
     Serve(serve::Serve),
     Demo(demo::Demo),
     Doctor(doctor::Doctor),
+    Copy(copy::Copy),
+    Backup(copy::Backup),
+    Restore(copy::Restore),
     Token(token::Token),
     Audit(audit::Audit),
     Handler(serverless::Handler),
@@ -71,6 +77,7 @@ enum Verb {
 #[derive(Subcommand)]
 enum ClientVerb {
     Ping(ping::Ping),
+    Cluster(cluster::Cluster),
     Top(top::Top),
     Events(events::Events),
     Put(put::Put),
@@ -117,7 +124,24 @@ enum ClientVerb {
 
 /// How `haul --help` groups the subcommands. A test sees to it that none is missing.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Server", &["serve", "demo", "doctor", "token", "audit", "journal", "ping", "bench", "completions"]),
+    (
+        "Server",
+        &[
+            "serve",
+            "demo",
+            "doctor",
+            "copy",
+            "backup",
+            "restore",
+            "token",
+            "audit",
+            "journal",
+            "ping",
+            "cluster",
+            "bench",
+            "completions",
+        ],
+    ),
     ("Putting", &["put", "recur", "move", "retry", "unfail", "cancel"]),
     ("Running", &["work", "run", "tail", "wait", "drain", "workers"]),
     ("Serverless", &["handler", "invoke"]),
@@ -141,8 +165,14 @@ pub fn main() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Serve(serve) => return serve.run(),
         Verb::Demo(demo) => return demo.run(cli.global),
-        Verb::Doctor(doctor) => return doctor::run(&doctor),
-        Verb::Bench(bench) => return crate::bench::run(&bench, cli.global.json),
+        Verb::Doctor(doctor) => return doctor::run(&doctor, cli.global.json),
+        Verb::Copy(copy) => return copy.run(&cli.global),
+        Verb::Backup(backup) => return backup.run(&cli.global),
+        Verb::Restore(restore) => return restore.run(&cli.global),
+        Verb::Bench(bench) => match cli.global.secret() {
+            Ok(token) => return crate::bench::run(&bench, token.as_deref(), cli.global.json),
+            Err(failure) => Err(failure),
+        },
         Verb::Token(token) => token.run(&cli.global),
         Verb::Audit(audit) => audit.run(&cli.global),
         Verb::Handler(handler) => handler.run(&cli.global),
@@ -196,12 +226,8 @@ const TENANT: (&str, &str) = ("tenant", "tenant");
 const JSON: (&str, &str) = ("json", "json");
 
 /// Which other global options mean nothing to those that talk to no server.
-const UNUSED: &[(&str, &[(&str, &str)])] = &[
-    ("serve", &[TENANT, JSON]),
-    ("doctor", &[TENANT, JSON]),
-    ("completions", &[TENANT, JSON]),
-    ("audit", &[]),
-];
+const UNUSED: &[(&str, &[(&str, &str)])] =
+    &[("serve", &[TENANT, JSON]), ("doctor", &[TENANT]), ("completions", &[TENANT, JSON]), ("audit", &[])];
 
 /// A global option where it means nothing: taken, but not in the help.
 fn unused((id, flag): (&'static str, &'static str)) -> clap::Arg {
@@ -226,6 +252,7 @@ impl ClientVerb {
     async fn run(self, session: &Session) -> Done {
         match self {
             ClientVerb::Ping(verb) => verb.run(session).await,
+            ClientVerb::Cluster(verb) => verb.run(session).await,
             ClientVerb::Top(verb) => verb.run(session).await,
             ClientVerb::Events(verb) => verb.run(session).await,
             ClientVerb::Put(verb) => verb.run(session).await,

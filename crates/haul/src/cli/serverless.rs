@@ -286,6 +286,11 @@ fn read(argument: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
+/// A connection, plain or over TLS.
+pub(super) trait Talk: Read + Write {}
+
+impl<T: Read + Write> Talk for T {}
+
 /// Sends a request and reads until the server closes.
 fn talk(mut stream: impl Read + Write, head: &[u8], body: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut answer = Vec::new();
@@ -341,19 +346,40 @@ impl Address {
         Err(Failure::Refused { code: "REFUSED", message, next: String::new() })
     }
 
-    fn exchange(&self, global: &Global, asked: &Asked<'_>) -> Result<(u16, Vec<u8>), Failure> {
-        let unreachable = |error: std::io::Error| Failure::Unreachable {
+    fn unreachable(&self, error: &std::io::Error) -> Failure {
+        Failure::Unreachable {
             message: format!("the server's HTTP side at {} cannot be reached: {error}", self.http),
             next: "start it with `haul serve`, or say where it is with --http or HAUL_HTTP".to_owned(),
-        };
+        }
+    }
+
+    /// The host and the port, and whether they are to be reached over TLS.
+    pub(super) fn parts(&self) -> (&str, bool) {
         let (address, is_secure) = match self.http.strip_prefix("https://") {
             Some(address) => (address, true),
             None => (self.http.strip_prefix("http://").unwrap_or(&self.http), false),
         };
-        let address = address.trim_end_matches('/');
-        let stream = TcpStream::connect(address).map_err(unreachable)?;
-        let patience = PATIENCE + Duration::from_secs(u64::from(asked.wait));
-        stream.set_read_timeout(Some(patience)).map_err(unreachable)?;
+        (address.trim_end_matches('/'), is_secure)
+    }
+
+    /// A connection, over TLS if that was asked for.
+    pub(super) fn connect(&self, global: &Global, patience: Duration) -> Result<Box<dyn Talk>, Failure> {
+        let (address, is_secure) = self.parts();
+        let open = || {
+            let stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(patience))?;
+            Ok(stream)
+        };
+        let stream = open().map_err(|error| self.unreachable(&error))?;
+        let tls = global.options()?.tls.or_else(|| is_secure.then(Tls::default));
+        Ok(match tls {
+            Some(tls) => Box::new(tls.over(address, stream)?),
+            None => Box::new(stream),
+        })
+    }
+
+    fn exchange(&self, global: &Global, asked: &Asked<'_>) -> Result<(u16, Vec<u8>), Failure> {
+        let stream = self.connect(global, PATIENCE + Duration::from_secs(u64::from(asked.wait)))?;
         let token =
             global.secret()?.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
         let tenant = asked.tenant.map_or_else(String::new, |tenant| format!("x-haul-tenant: {tenant}\r\n"));
@@ -361,16 +387,11 @@ impl Address {
             "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{token}{tenant}content-type: {}\r\ncontent-length: {}\r\n\r\n",
             asked.method,
             asked.path,
-            address,
+            self.parts().0,
             asked.kind,
             asked.body.len()
         );
-        let tls = global.options()?.tls.or_else(|| is_secure.then(Tls::default));
-        let answer = match tls {
-            Some(tls) => talk(tls.over(address, stream)?, head.as_bytes(), asked.body),
-            None => talk(stream, head.as_bytes(), asked.body),
-        };
-        let answer = answer.map_err(unreachable)?;
+        let answer = talk(stream, head.as_bytes(), asked.body).map_err(|error| self.unreachable(&error))?;
         let split = memchr::memmem::find(&answer, b"\r\n\r\n").unwrap_or(answer.len());
         let head = String::from_utf8_lossy(answer.get(..split).unwrap_or_default()).into_owned();
         let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);

@@ -188,7 +188,7 @@ impl Caller {
     }
 
     async fn answer(&self, outcome: Outcome) -> Result<Answer, Problem> {
-        let (reply, texts) = self.server.shard.texts(outcome).await.map_err(|fault| Problem::from(&fault))?;
+        let (reply, texts) = crate::shard::texts(outcome).await.map_err(|fault| Problem::from(&fault))?;
         match reply {
             Ok(Reply::Stopped(Some(refusal))) | Err(refusal) => Err(refusal.into()),
             Ok(reply) => Ok(Answer { reply, texts }),

@@ -68,6 +68,9 @@ pub(crate) async fn stream(
         let message = format!("there are {} event streams already (event-streams-max)", bus::STREAMS_MAX);
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "TOOMANY", message)
     })?;
+    if let Some(outward) = caller.server.shard.outward() {
+        outward.is_listened().await;
+    }
     let every = pairs.iter().find(|(key, _)| key == "every").map(|(_, text)| every(text)).transpose()?;
     let headers = [("cache-control", "no-cache, no-transform"), ("x-accel-buffering", "no")];
     Ok((headers, Sse::new(messages(stream, filter, caller, every))).into_response())

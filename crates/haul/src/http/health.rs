@@ -17,6 +17,9 @@ pub(super) fn obstacle(server: &Server) -> Option<&'static str> {
     if counters.loading.load(Ordering::Relaxed) {
         return Some("loading: the store failed and its state is read again");
     }
+    if !server.shard.is_whole() {
+        return Some("waiting: some shards are served by no node yet");
+    }
     if counters.full.load(Ordering::Relaxed) {
         return Some("the disk is full: looks are served, writes are refused");
     }

@@ -30,6 +30,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+pub(crate) use api::cluster::ClusterDoc;
 pub(crate) use health::Requests;
 pub(crate) use operations::Operations;
 pub(crate) use trends::Trends;

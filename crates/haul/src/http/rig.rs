@@ -74,7 +74,7 @@ impl Rig {
         let Plan { call, render, .. } = native::read(words[0], &words[1..], &env).unwrap();
         let delivery = self.server.shard.ask(vec![call], Vec::new()).await.unwrap();
         let outcome = delivery.outcomes.unwrap().pop().unwrap();
-        let (reply, texts) = self.server.shard.texts(outcome).await.unwrap();
+        let (reply, texts) = crate::shard::texts(outcome).await.unwrap();
         render.frame(reply, &texts)
     }
 

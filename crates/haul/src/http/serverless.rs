@@ -285,6 +285,8 @@ async fn delete_handler(caller: Part<Caller>, path: Part<Path<(String, String)>>
             let Path((client, jobtype)) = path?;
             let scope = Scope::new(caller, &client, Role::Operate)?;
             check_type(&jobtype)?;
+            // Another node may have been given one a moment ago.
+            scope.daemon.reload(&scope.caller.tenant).await?;
             let versions = scope.daemon.handlers.versions(&scope.caller.tenant, &jobtype);
             for id in &versions {
                 let option = handlers::option(&jobtype, id);
@@ -332,6 +334,7 @@ async fn get_handler(caller: Part<Caller>, path: Part<Path<(String, String)>>) -
             let Path((client, jobtype)) = path?;
             let scope = Scope::new(caller, &client, Role::View)?;
             check_type(&jobtype)?;
+            scope.daemon.reload(&scope.caller.tenant).await?;
             let handler = scope.daemon.handlers.newest(&scope.caller.tenant, &jobtype);
             let missing =
                 || Problem::new(StatusCode::NOT_FOUND, "NOHANDLER", format!("{jobtype} has no handler"));
@@ -349,6 +352,7 @@ async fn list_handlers(caller: Part<Caller>, path: Part<Path<String>>) -> Respon
         async {
             let Path(client) = path?;
             let scope = Scope::new(caller, &client, Role::View)?;
+            scope.daemon.reload(&scope.caller.tenant).await?;
             let handlers = scope.daemon.handlers.list(&scope.caller.tenant);
             let mut out = Vec::new();
             let mut object = Object::json(&mut out);

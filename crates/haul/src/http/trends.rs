@@ -343,7 +343,7 @@ async fn look(server: &Server, tenant: &Name, command: Command) -> Option<Reply>
     let call = Call { tenant: tenant.clone(), now: clock, clock, rules: Rules::NATIVE, command };
     let delivery = server.shard.ask(vec![call], Vec::new()).await.ok()?;
     let outcome = delivery.outcomes.into_iter().flatten().next()?;
-    server.shard.texts(outcome).await.ok()?.0.ok()
+    crate::shard::texts(outcome).await.ok()?.0.ok()
 }
 
 #[cfg(test)]

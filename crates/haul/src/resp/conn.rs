@@ -29,8 +29,9 @@ use crate::shard::{Delivery, Gone, Outcome};
 
 /// Requests taken from one read at most; the rest waits for the next turn.
 const BATCH_MAX: usize = 1024;
-/// Room asked for in the buffer before each read.
-const READ_BYTES: usize = 16 << 10;
+/// Room asked for in the buffer before each read: little at first, for most connections are idle; more when it was filled.
+const READ_BYTES_MIN: usize = 1 << 10;
+const READ_BYTES_MAX: usize = 16 << 10;
 /// A buffer that grew larger than this for one request is given back afterwards.
 const BUFFER_KEPT_BYTES: usize = 256 << 10;
 /// A client that takes no bytes for this long is cut off.
@@ -75,6 +76,8 @@ pub(crate) struct Conn<S> {
     stream: S,
     session: Session,
     input: BytesMut,
+    /// Room asked for before the next read.
+    read_bytes: usize,
     output: BytesMut,
     args: Args,
     transaction: Option<Transaction>,
@@ -153,6 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             server,
             stream,
             input: BytesMut::new(),
+            read_bytes: READ_BYTES_MIN,
             output: BytesMut::new(),
             args: Args::new(),
             transaction: None,
@@ -198,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
 
     /// Waits for bytes or messages. May be cancelled: nothing is taken before it returns.
     async fn arrival(&mut self) -> Result<Arrived, End> {
-        self.input.reserve(READ_BYTES);
+        self.make_room();
         let Some(inbox) = &mut self.inbox else {
             let read = self.stream.read_buf(&mut self.input);
             let read = match self.session.access.is_some() {
@@ -218,6 +222,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             message = inbox.next() => message.map(Arrived::Message).ok_or(End::TooSlow),
             _ = changes.changed() => Ok(Arrived::Nothing),
         }
+    }
+
+    /// Makes room for the next read: more if the last one left none.
+    fn make_room(&mut self) {
+        if !self.input.is_empty() && self.input.len() == self.input.capacity() {
+            self.read_bytes = READ_BYTES_MAX.min(4 * self.read_bytes);
+        }
+        self.input.reserve(self.read_bytes);
     }
 
     async fn handle(&mut self, arrived: Arrived) -> Result<(), End> {
@@ -385,7 +397,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
 
     async fn read_ahead(&self, outcomes: VecDeque<Outcome>) -> VecDeque<Outcome> {
         let count = outcomes.len();
-        match self.server.shard.read_ahead(outcomes).await {
+        match crate::shard::read_ahead(outcomes).await {
             Ok(outcomes) => outcomes,
             Err(fault) => (0..count).map(|_| Outcome::Fault(fault.clone())).collect(),
         }
@@ -393,7 +405,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
 
     async fn finish(&self, render: Render, outcome: Option<Outcome>) -> Frame {
         let Some(outcome) = outcome else { return Frame::Error("ERR no answer".to_owned()) };
-        match self.server.shard.texts(outcome).await {
+        match crate::shard::texts(outcome).await {
             Ok((reply, texts)) => render.frame(reply, &texts),
             Err(fault) => fault_frame(&fault),
         }
@@ -409,12 +421,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         match step {
             Step::Call(plan) => return self.wait(*plan).await,
             Step::Publish { channel, payload } => {
-                let receivers = self.server.hub.publish(&self.session.tenant, &channel, &payload);
+                let receivers = self.publish(&channel, &payload);
                 // Its own message comes first, as in Redis.
                 self.drain_inbox();
                 self.reply(Frame::Int(receivers as i64));
             }
-            Step::Subscribe { channels, pattern } => self.subscribe(channels, pattern),
+            Step::Subscribe { channels, pattern } => self.subscribe(channels, pattern).await,
             Step::Unsubscribe { channels, pattern } => self.unsubscribe(channels, pattern),
             Step::Multi => {
                 self.transaction = Some(Transaction::default());
@@ -464,7 +476,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     async fn wait(&mut self, plan: Plan) -> Result<(), End> {
         self.flush().await?;
         let Plan { call, render, wait } = plan;
-        let answer = self.server.shard.wait(call, wait.unwrap_or(0.0));
+        let shards = self.server.shard.clone();
+        let answer = shards.wait(call, wait.unwrap_or(0.0));
         tokio::pin!(answer);
         let mut changes = self.server.gate.changes();
         let delivery: Delivery = loop {
@@ -480,7 +493,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                     if read? == 0 {
                         return Err(End::Closed);
                     }
-                    self.input.reserve(READ_BYTES);
+                    self.make_room();
                 }
                 _ = changes.changed() => {}
             }
@@ -555,7 +568,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                     calls.push(plan.call);
                 }
                 Step::Publish { channel, payload } => {
-                    let receivers = self.server.hub.publish(&self.session.tenant, &channel, &payload);
+                    let receivers = self.publish(&channel, &payload);
                     slots.push(Slot::Ready(Frame::Int(receivers as i64)));
                 }
                 Step::Reply(frame) => slots.push(Slot::Ready(frame)),
@@ -575,13 +588,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         self.write(slots, outcomes).await
     }
 
-    fn subscribe(&mut self, channels: Vec<Bytes>, pattern: bool) {
+    /// A client's message, to subscribers at this node and at all others; how many there are at this one.
+    fn publish(&self, channel: &Bytes, payload: &Bytes) -> usize {
+        if let Some(outward) = self.server.shard.outward() {
+            outward.publish_abroad(&self.session.tenant, channel, payload);
+        }
+        self.server.hub.publish(&self.session.tenant, channel, payload)
+    }
+
+    async fn subscribe(&mut self, channels: Vec<Bytes>, pattern: bool) {
         let id = match &self.inbox {
             Some(inbox) => inbox.id,
             None => {
                 let inbox = self.server.hub.join();
                 let id = inbox.id;
                 self.inbox = Some(inbox);
+                if let Some(outward) = self.server.shard.outward() {
+                    outward.is_listened().await;
+                }
                 id
             }
         };

@@ -2,7 +2,7 @@
 //! A subscriber that lets its queue grow past the limit is cut off; nobody else notices.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
@@ -75,12 +75,14 @@ struct State {
 pub(crate) struct Hub {
     state: Arc<Mutex<State>>,
     subscribers: Arc<AtomicUsize>,
+    /// Called when the first subscriber comes and when the last goes.
+    on_change: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
     bytes_max: usize,
 }
 
 impl Hub {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Hub { state: Arc::default(), subscribers: Arc::default(), bytes_max }
+        Hub { state: Arc::default(), subscribers: Arc::default(), on_change: Arc::default(), bytes_max }
     }
 
     /// How many there are.
@@ -103,7 +105,9 @@ impl Hub {
         state
             .subscribers
             .insert(id, Subscriber { sender, waiting: waiting.clone(), cut_off: cut_off.clone() });
-        self.subscribers.store(state.subscribers.len(), Ordering::Release);
+        let count = state.subscribers.len();
+        drop(state);
+        self.count(count);
         Inbox { id, messages, waiting, cut_off }
     }
 
@@ -111,7 +115,28 @@ impl Hub {
     pub(crate) fn leave(&self, id: u64) {
         let mut state = self.state();
         state.drop_subscriber(id);
-        self.subscribers.store(state.subscribers.len(), Ordering::Release);
+        let count = state.subscribers.len();
+        drop(state);
+        self.count(count);
+    }
+
+    fn count(&self, subscribers: usize) {
+        let before = self.subscribers.swap(subscribers, Ordering::AcqRel);
+        if (before == 0) != (subscribers == 0)
+            && let Some(call) = self.on_change.get()
+        {
+            call();
+        }
+    }
+
+    /// Called when the first subscriber comes and when the last goes.
+    pub(crate) fn on_change(&self, call: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.on_change.set(call);
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.subscribers() > 0
     }
 
     pub(crate) fn subscribe(&self, id: u64, tenant: &Name, channel: &Bytes, pattern: bool) {

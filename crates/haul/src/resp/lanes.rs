@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use crate::shard::Shard;
+use crate::cluster::Shards;
 
 /// Threads with a runtime each; they end when this is dropped.
 pub(super) struct Lanes {
@@ -24,7 +24,7 @@ struct Lane {
 impl Lanes {
     /// A lane for every other processor. The shard's thread needs one too, and to be put to sleep and woken costs a lane
     /// more than it gains by a processor that is seldom free.
-    pub(super) fn start(shard: &Shard) -> std::io::Result<Self> {
+    pub(super) fn start(shard: &Shards) -> std::io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let others = (1..processors.div_ceil(2)).map(|_| Lane::start(shard.clone()));
         let others = others.collect::<Result<_, _>>()?;
@@ -39,7 +39,7 @@ impl Lanes {
 }
 
 impl Lane {
-    fn start(shard: Shard) -> std::io::Result<Self> {
+    fn start(shard: Shards) -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().thread_name("haul-read").build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();

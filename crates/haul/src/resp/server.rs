@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use super::hub::Hub;
 use crate::auth::{Audit, Gate, Sessions};
 use crate::bus::Bus;
+use crate::cluster::Shards;
 use crate::config::Config;
 use crate::dialect::scripts::Scripts;
 use crate::dialect::{DataLimits, ErrorFormat};
 use crate::net::{Peers, Tls};
 use crate::outlets::Outlets;
-use crate::shard::Shard;
 
 /// Limits of the Redis-protocol side.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct Guard {
 
 /// One server, shared by its connections.
 pub(crate) struct Server {
-    pub(crate) shard: Shard,
+    pub(crate) shard: Shards,
     /// Set once it has started; not at all where it is off.
     pub(crate) serverless: std::sync::OnceLock<Arc<crate::serverless::Daemon>>,
     pub(crate) hub: Hub,
@@ -93,12 +93,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(config: &Config, shard: Shard, outlets: Outlets, port: u16, guard: Guard) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        shard: impl Into<Shards>,
+        outlets: Outlets,
+        port: u16,
+        guard: Guard,
+    ) -> Self {
         let data = std::fs::canonicalize(&config.data).unwrap_or_else(|_| config.data.clone());
         let slowlog =
             [("slowlog-log-slower-than", "10000".to_owned()), ("slowlog-max-len", "128".to_owned())];
         Server {
-            shard,
+            shard: shard.into(),
             serverless: std::sync::OnceLock::new(),
             hub: outlets.hub,
             bus: outlets.bus,

@@ -224,10 +224,25 @@ impl Session {
     }
 
     fn native(&self, server: &Server, verb: &[u8], rest: &[&[u8]]) -> Step {
+        if verb.eq_ignore_ascii_case(b"nodes") && rest.is_empty() {
+            return self.nodes(server);
+        }
         match native::read(verb, rest, &self.env(server)) {
             Ok(plan) => Step::Call(Box::new(plan)),
             Err(message) if message.starts_with(native::UNKNOWN) => error(message),
             Err(message) => error(format!("BADARG {message}")),
+        }
+    }
+
+    /// Nodes and shards are nobody's jobs: no call.
+    fn nodes(&self, server: &Server) -> Step {
+        match &self.access {
+            Some(access) if access.is_server_wide() => {
+                let document = crate::http::ClusterDoc::of(server.shard.keeper());
+                Step::Reply(bulk(&serde_json::to_vec(&document).unwrap_or_default()))
+            }
+            Some(_) => error("NOPERM this token is for one tenant; the nodes are everybody's"),
+            None => error("NOAUTH Authentication required."),
         }
     }
 

@@ -98,7 +98,7 @@ impl Rig {
         let clock = call.clock;
         core.apply(Request { calls: vec![call], watched: Vec::new(), wait: None, done: done.into() }, clock);
         let mut heard = Heard::default();
-        core.finish(&mut heard).unwrap().answers.into_iter().for_each(|answer| answer.send());
+        core.finish().unwrap().release(&mut heard).into_iter().for_each(|answer| answer.send());
         assert_eq!(core.engine().audit(), [], "an invariant is broken");
         let outcome = answer.try_recv().unwrap().outcomes.unwrap().pop().unwrap();
         (outcome, heard.0)

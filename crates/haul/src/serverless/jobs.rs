@@ -11,8 +11,8 @@ use haul_journal::Entry;
 use super::payload;
 use crate::auth;
 use crate::clock;
+use crate::cluster::Shards;
 use crate::dialect::Texts;
-use crate::shard::Shard;
 
 /// A lock that ran out costs no retry: the job never reported.
 const RULES: Rules = Rules { retries_counted: false, ..Rules::NATIVE };
@@ -67,7 +67,7 @@ pub(crate) enum Release {
 /// The engine, for one daemon.
 #[derive(Clone)]
 pub(crate) struct Jobs {
-    pub(crate) shard: Shard,
+    pub(crate) shard: Shards,
     /// Seconds that a lock lasts.
     pub(crate) lock_seconds: f64,
 }
@@ -83,7 +83,7 @@ impl Jobs {
         let delivery = delivery.map_err(|_| StoreError("the server is stopping".to_owned()))?;
         let mut answers = Vec::new();
         for outcome in delivery.outcomes.into_iter().flatten() {
-            answers.push(self.shard.texts(outcome).await.map_err(|fault| StoreError(fault.to_string())));
+            answers.push(crate::shard::texts(outcome).await.map_err(|fault| StoreError(fault.to_string())));
         }
         Ok(answers)
     }

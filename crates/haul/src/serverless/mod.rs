@@ -40,7 +40,7 @@ use jobs::Jobs;
 pub(crate) use scheduler::Policy;
 
 use crate::clock;
-use crate::shard::Shard;
+use crate::cluster::Shards;
 
 /// Locks are renewed this often, or oftener where they are short.
 const RENEW_EVERY: Duration = Duration::from_secs(29);
@@ -183,7 +183,7 @@ impl Daemon {
     /// Opens the journal and starts what fills the engine from it and runs what is there.
     pub(crate) async fn start(
         data: PathBuf,
-        shard: Shard,
+        shard: Shards,
         settings: Settings,
         stop: watch::Receiver<bool>,
     ) -> anyhow::Result<(Arc<Self>, tokio::task::JoinHandle<()>)> {
@@ -217,7 +217,10 @@ impl Daemon {
             reserved: tokio::sync::Mutex::new(None),
             lost: watch::Sender::new(0),
         });
-        daemon.reload_all().await?;
+        // They are looked at again and again: a shard that is on its way between nodes is no reason to do without.
+        if let Err(error) = daemon.reload_all().await {
+            tracing::warn!(%error, "handlers could not be looked at yet");
+        }
         let is_used = recovered.backlog_bytes > 0 || !daemon.handlers.types().is_empty();
         if is_used && let Err(error) = daemon.identity().await {
             tracing::warn!(%error, "no sysid could be reserved yet");

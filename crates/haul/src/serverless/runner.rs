@@ -215,9 +215,24 @@ struct Work {
 }
 
 impl Work {
-    async fn run(self, context: Option<Context>) {
-        let context = self.take_and_run(context).await;
+    async fn run(mut self, context: Option<Context>) {
+        let context = match self.find_handler().await {
+            Ok(()) => self.take_and_run(context).await,
+            Err(error) => {
+                tracing::warn!(%error, jobtype = self.of.1, "no jobs are taken while their handler cannot be looked for");
+                context
+            }
+        };
         let _ = self.events.send(Event::Ended { of: self.of, asked: self.asked, context });
+    }
+
+    /// Before its jobs are said to have no handler: another node may have been given one since this one looked.
+    async fn find_handler(&mut self) -> Result<(), super::jobs::StoreError> {
+        if self.handler.is_none() {
+            self.daemon.reload(&self.of.0).await?;
+            self.handler = self.daemon.handlers.newest(&self.of.0, &self.of.1);
+        }
+        Ok(())
     }
 
     async fn take_and_run(&self, context: Option<Context>) -> Option<Context> {

@@ -48,7 +48,7 @@ impl World {
         };
         let delivery = self.rig.server.shard.ask(vec![call], Vec::new()).await.unwrap();
         let outcome = delivery.outcomes.unwrap().pop().unwrap();
-        match self.rig.server.shard.texts(outcome).await.unwrap().0 {
+        match crate::shard::texts(outcome).await.unwrap().0 {
             Ok(haul_engine::Reply::Job(Some(job))) => Some((job.state, job.worker.to_string())),
             _ => None,
         }

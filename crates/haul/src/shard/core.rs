@@ -1,15 +1,14 @@
 //! A round, step by step. No threads and no clock: the simulator and the tests drive it as the thread does.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use haul_engine::{
-    BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Loader, Name, Notice, Refusal, Reply,
-};
-use haul_store::{Batch, Bodies, Fault, Pin, Space, Store};
+use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Name, Notice, Refusal, Reply};
+use haul_store::{Batch, Bodies, Fault, Pin, Space, Store, Ticket};
 
+use super::load;
 use super::outlet::Done;
 use super::tally::Slot;
 use super::thread::Counters;
@@ -46,13 +45,27 @@ pub(crate) enum Outcome {
     Fault(Fault),
 }
 
+/// Where bodies are read: the reader of the store that is open now.
+pub(crate) type Source = Arc<RwLock<Arc<dyn Bodies>>>;
+
 /// Bodies of a reply: some at hand, some to be read from the store.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Fetch {
     pub(crate) found: Vec<(BodyId, Bytes)>,
     pub(crate) missing: Vec<BodyId>,
     /// Keeps the missing ones readable.
     pub(crate) pin: Option<Pin>,
+    /// Where they are; none: nothing is missing.
+    pub(crate) source: Option<Source>,
+}
+
+impl std::fmt::Debug for Fetch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fetch")
+            .field("found", &self.found)
+            .field("missing", &self.missing)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where events go, once durable.
@@ -78,6 +91,7 @@ pub(crate) struct Core {
     engine: Engine,
     store: Box<dyn Store>,
     bodies: Arc<dyn Bodies>,
+    source: Source,
     recent: Recent,
     waiters: Waiters,
     /// The disk was full at the last commit: only looks are served until a probe succeeds.
@@ -103,27 +117,53 @@ impl Answer {
     pub(crate) fn send(self) {
         self.done.send(Delivery { outcomes: self.outcomes });
     }
+
+    /// Says that it could not be done.
+    fn refuse(self, fault: &Fault) {
+        let outcomes = self.outcomes.map(|all| all.iter().map(|_| Outcome::Fault(fault.clone())).collect());
+        self.done.send(Delivery { outcomes });
+    }
 }
 
-/// A round that is durable.
-pub(crate) struct Finished {
+/// A round that was applied and given to the store: to be let out when it is durable, and not before.
+pub(crate) struct Round {
+    pub(crate) ticket: Ticket,
     /// None: it changed nothing.
     pub(crate) size: Option<RoundSize>,
-    /// To be let out now.
-    pub(crate) answers: Vec<Answer>,
+    /// Somebody waits for its ticket.
+    pub(super) pending: bool,
+    answers: Vec<Answer>,
+    events: Vec<(Name, Vec<Event>)>,
+    notices: Vec<(Name, Vec<Notice>)>,
+}
+
+impl Round {
+    /// It is durable: lets its events out; its answers are the caller's to let out.
+    pub(crate) fn release(self, publish: &mut dyn Publish) -> Vec<Answer> {
+        for (tenant, events) in self.events {
+            publish.publish(&tenant, events);
+        }
+        for (tenant, notices) in self.notices {
+            publish.notice(&tenant, notices);
+        }
+        self.answers
+    }
+
+    /// It will never be durable.
+    pub(crate) fn abandon(self, fault: &Fault) {
+        self.answers.into_iter().for_each(|answer| answer.refuse(fault));
+    }
 }
 
 impl Core {
     /// Loads the engine from a store.
     pub(crate) fn load(mut store: Box<dyn Store>) -> Result<Self, Fault> {
-        let mut loader = Loader::default();
-        store.load(&mut |key, value| {
-            loader.header(key, value).map_err(|error| Fault::Corrupt { what: error.to_string() })
-        })?;
+        let engine = load::engine(&mut *store)?;
         let bodies = store.bodies();
         Ok(Core {
-            engine: loader.finish(),
+            engine,
             store,
+            source: Arc::new(RwLock::new(bodies.clone())),
             bodies,
             recent: Recent::default(),
             waiters: Waiters::default(),
@@ -142,16 +182,37 @@ impl Core {
         (self.listeners, self.counters) = (listeners, counters);
     }
 
+    /// Where answers read bodies.
+    pub(crate) fn source(&self) -> Source {
+        self.source.clone()
+    }
+
+    /// Answers given before this state was loaded again read their bodies here too.
+    pub(crate) fn take_over(&mut self, source: Source) {
+        match source.write() {
+            Ok(mut bodies) => *bodies = self.bodies.clone(),
+            Err(poisoned) => *poisoned.into_inner() = self.bodies.clone(),
+        }
+        self.source = source;
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 
+    #[cfg(test)]
     pub(crate) fn bodies(&self) -> Arc<dyn Bodies> {
         self.bodies.clone()
     }
 
     pub(crate) fn stats(&self) -> haul_store::Stats {
         self.store.stats()
+    }
+
+    /// Gives memory back: nothing is written now. See also [`Store::rest`].
+    pub(crate) fn rest(&mut self) {
+        self.recent = Recent::default();
+        self.store.rest();
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -242,6 +303,7 @@ impl Core {
             });
             if !bodies.missing.is_empty() {
                 bodies.pin = Some(self.bodies.pin());
+                bodies.source = Some(self.source.clone());
             }
         }
         Outcome::Done { reply, bodies }
@@ -312,22 +374,27 @@ impl Core {
         self.end_waits(f64::INFINITY);
     }
 
-    /// Ends the round: makes its changes durable, then lets its events out; its answers are the caller's to let out.
+    /// Ends the round: gives its changes to the store. Nothing of it may be let out before its ticket has come true.
     /// Err: the memory must be dropped and loaded again.
-    pub(crate) fn finish(&mut self, publish: &mut dyn Publish) -> Result<Finished, Fault> {
+    pub(crate) fn finish(&mut self) -> Result<Round, Fault> {
         let changes = self.engine.take_changes();
-        let size = if changes.is_empty() { None } else { Some(self.commit(changes)?) };
-        for (tenant, events) in self.events.drain(..) {
-            publish.publish(&tenant, events);
-        }
-        for (tenant, notices) in self.notices.drain(..) {
-            publish.notice(&tenant, notices);
-        }
+        let (ticket, size) = match changes.is_empty() {
+            // Whoever only looks must still be the one to ask.
+            true => (self.store.submit(Batch::default())?, None),
+            false => self.commit(changes).map(|(ticket, size)| (ticket, Some(size)))?,
+        };
         let next = Vec::with_capacity(self.open.len());
-        Ok(Finished { size, answers: std::mem::replace(&mut self.open, next) })
+        Ok(Round {
+            ticket,
+            size,
+            pending: false,
+            answers: std::mem::replace(&mut self.open, next),
+            events: std::mem::take(&mut self.events),
+            notices: std::mem::take(&mut self.notices),
+        })
     }
 
-    fn commit(&mut self, changes: Changes) -> Result<RoundSize, Fault> {
+    fn commit(&mut self, changes: Changes) -> Result<(Ticket, RoundSize), Fault> {
         let mut batch = Batch::default();
         for (key, value) in changes.puts {
             batch.put(Space::Header, key, value);
@@ -345,13 +412,20 @@ impl Core {
         }
         let size = RoundSize { records: batch.len(), bytes: batch.bytes() };
         self.round_bytes = size.bytes;
-        self.store.commit(batch)?;
-        Ok(size)
+        Ok((self.store.submit(batch)?, size))
     }
 
     /// What the round at hand would have written.
     pub(crate) fn round_bytes(&self) -> usize {
         self.round_bytes
+    }
+
+    /// Whether the open round has anything to answer or to keep.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.open.is_empty()
+            || self.engine.has_changes()
+            || !self.events.is_empty()
+            || !self.notices.is_empty()
     }
 
     /// Requests of the open round.
@@ -361,11 +435,7 @@ impl Core {
 
     /// After a fault: everything unanswered gets it; the store is handed back to be closed or opened again.
     pub(crate) fn abandon(mut self, fault: &Fault) -> (Box<dyn Store>, Waiters) {
-        for open in self.open.drain(..) {
-            let outcomes =
-                open.outcomes.map(|all| all.iter().map(|_| Outcome::Fault(fault.clone())).collect());
-            Answer { outcomes, ..open }.send();
-        }
+        self.open.drain(..).for_each(|answer| answer.refuse(fault));
         (self.store, self.waiters)
     }
 

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use haul_engine::{BodyId, Call, Name};
 use haul_store::{Bodies, Fault};
 use tokio::sync::oneshot;
 
-use super::core::{Delivery, Fetch, Outcome, Request};
+use super::core::{Delivery, Fetch, Outcome, Request, Source};
 use super::outlet::Outlet;
-use super::thread::Counters;
+use super::thread::{Counters, Life, Message};
 use crate::dialect::Texts;
 
 /// Bytes of data one answer carries at most, a body counted as often as it is named: enough for the data and the
@@ -21,19 +21,23 @@ const REPLY_BYTES_MAX: usize = 512 << 20;
 /// Bytes of bodies after which no more are read ahead of the replies they belong to.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
 
-/// The shard's thread has ended: the server is stopping.
+/// Bodies asked for together; what they add up to is looked at after each lot.
+const READ_AT_ONCE: usize = 32;
+
+/// The shard's thread has ended and nothing was done: the server is stopping, or the shard is another node's now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gone;
 
 /// A shard, from outside. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Shard {
-    pub(super) requests: std::sync::mpsc::Sender<Request>,
-    pub(super) bodies: Arc<RwLock<Arc<dyn Bodies>>>,
+    pub(super) requests: Arc<std::sync::mpsc::Sender<Message>>,
     pub(super) counters: Arc<Counters>,
     pub(super) stopping: Arc<AtomicBool>,
     pub(super) outlet: Arc<Outlet>,
     pub(super) draining: Arc<AtomicBool>,
+    pub(super) life: Arc<Life>,
+    pub(super) source: Source,
 }
 
 impl Shard {
@@ -60,62 +64,17 @@ impl Shard {
         self.send(vec![call], Vec::new(), Some(seconds))
     }
 
-    fn send(
+    pub(crate) fn send(
         &self,
         calls: Vec<Call>,
         watched: Vec<(Name, Name, u64)>,
         wait: Option<f64>,
     ) -> impl Future<Output = Result<Delivery, Gone>> + Send + use<> {
         let (done, answer) = oneshot::channel();
-        let sent = self.requests.send(Request { calls, watched, wait, done: done.into() });
+        let sent = self.requests.send(Message::Request(Request { calls, watched, wait, done: done.into() }));
         async move {
             sent.map_err(|_| Gone)?;
             answer.await.map_err(|_| Gone)
-        }
-    }
-
-    /// Reads missing bodies of the first outcomes in one go, at least of the first one: a trip to another thread costs
-    /// more than a read. The bound keeps large ones from being in memory together.
-    pub(crate) async fn read_ahead(
-        &self,
-        mut outcomes: VecDeque<Outcome>,
-    ) -> Result<VecDeque<Outcome>, Fault> {
-        let store = self.bodies();
-        let read = tokio::task::spawn_blocking(move || {
-            let mut bytes = 0;
-            for outcome in &mut outcomes {
-                bytes += outcome.read(store.as_ref());
-                if bytes >= AHEAD_BYTES_MAX {
-                    break;
-                }
-            }
-            outcomes
-        });
-        read.await.map_err(|error| Fault::Retry { what: error.to_string() })
-    }
-
-    /// Reads what bodies a reply still lacks.
-    pub(crate) async fn texts(&self, outcome: Outcome) -> Result<(Reply, Texts), Fault> {
-        match outcome {
-            Outcome::Fault(fault) => Err(fault),
-            Outcome::Done { reply, bodies } if bodies.missing.is_empty() => {
-                let bytes = bodies.found.iter().map(|(_, body)| body.len()).sum();
-                check_reply(bytes)?;
-                Ok((reply, Texts::new(bodies.found)))
-            }
-            Outcome::Done { reply, bodies } => {
-                let store = self.bodies();
-                let read = tokio::task::spawn_blocking(move || read_missing(bodies, store.as_ref()));
-                let found = read.await.map_err(|error| Fault::Retry { what: error.to_string() })??;
-                Ok((reply, Texts::new(found)))
-            }
-        }
-    }
-
-    fn bodies(&self) -> Arc<dyn Bodies> {
-        match self.bodies.read() {
-            Ok(bodies) => bodies.clone(),
-            Err(poisoned) => poisoned.into_inner().clone(),
         }
     }
 
@@ -124,16 +83,59 @@ impl Shard {
         &self.counters
     }
 
+    /// Reads all that is durable, while the shard goes on.
+    pub(crate) fn reader(&self) -> Arc<dyn Bodies> {
+        self.source.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Figures of this shard alone.
+    pub(crate) fn life(&self) -> &Life {
+        &self.life
+    }
+
     /// Answers everybody who waits, and lets nobody wait any more.
     pub(crate) fn end_waits(&self) {
         self.draining.store(true, Ordering::Release);
-        // An empty request, so that it is noticed at once.
-        drop(self.send(Vec::new(), Vec::new(), None));
+        let _ = self.requests.send(Message::Wake);
     }
 
-    /// Asks the thread to finish what has arrived and end.
+    /// Asks the thread to finish what has arrived and end. Who waits is not answered: see [`Gone`].
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        let _ = self.requests.send(Message::Stop);
+    }
+}
+
+/// Reads missing bodies of the first outcomes in one go, at least of the first one: a trip to another thread costs
+/// more than a read. The bound keeps large ones from being in memory together.
+pub(crate) async fn read_ahead(mut outcomes: VecDeque<Outcome>) -> Result<VecDeque<Outcome>, Fault> {
+    let read = tokio::task::spawn_blocking(move || {
+        let mut bytes = 0;
+        for outcome in &mut outcomes {
+            bytes += outcome.read();
+            if bytes >= AHEAD_BYTES_MAX {
+                break;
+            }
+        }
+        outcomes
+    });
+    read.await.map_err(|error| Fault::Retry { what: error.to_string() })
+}
+
+/// Reads what bodies a reply still lacks.
+pub(crate) async fn texts(outcome: Outcome) -> Result<(Reply, Texts), Fault> {
+    match outcome {
+        Outcome::Fault(fault) => Err(fault),
+        Outcome::Done { reply, bodies } if bodies.missing.is_empty() => {
+            let bytes = bodies.found.iter().map(|(_, body)| body.len()).sum();
+            check_reply(bytes)?;
+            Ok((reply, Texts::new(bodies.found)))
+        }
+        Outcome::Done { reply, bodies } => {
+            let read = tokio::task::spawn_blocking(move || read_missing(bodies));
+            let found = read.await.map_err(|error| Fault::Retry { what: error.to_string() })??;
+            Ok((reply, Texts::new(found)))
+        }
     }
 }
 
@@ -143,9 +145,9 @@ impl Outcome {
     }
 
     /// Reads the bodies that are missing; answers how many bytes are at hand then.
-    fn read(&mut self, store: &dyn Bodies) -> usize {
+    pub(crate) fn read(&mut self) -> usize {
         let Outcome::Done { bodies, .. } = self else { return 0 };
-        match read_missing(std::mem::take(bodies), store) {
+        match read_missing(std::mem::take(bodies)) {
             Ok(found) => {
                 let bytes = found.iter().map(|(_, body)| body.len()).sum();
                 bodies.found = found;
@@ -160,17 +162,23 @@ impl Outcome {
 }
 
 /// Reads each missing body once, however often the answer names it.
-fn read_missing(mut bodies: Fetch, store: &dyn Bodies) -> Result<Vec<(BodyId, Bytes)>, Fault> {
+fn read_missing(mut bodies: Fetch) -> Result<Vec<(BodyId, Bytes)>, Fault> {
+    let Some(source) = &bodies.source else { return Ok(bodies.found) };
+    let store = source.read().unwrap_or_else(PoisonError::into_inner).clone();
     let mut bytes = bodies.found.iter().map(|(_, body)| body.len()).sum();
     bodies.missing.sort_unstable();
-    for same in bodies.missing.chunk_by(|one, next| one == next) {
-        let Some(id) = same.first() else { continue };
-        let body = store.get(&id.key())?.ok_or_else(|| Fault::Corrupt {
-            what: format!("body {} of a job is missing; run haul doctor", id.0),
-        })?;
-        bytes += body.len() * same.len();
-        check_reply(bytes)?;
-        bodies.found.push((*id, body));
+    let wanted: Vec<&[BodyId]> = bodies.missing.chunk_by(|one, next| one == next).collect();
+    for some in wanted.chunks(READ_AT_ONCE) {
+        let ids = || some.iter().filter_map(|same| same.first());
+        let keys: Vec<Bytes> = ids().map(|id| Bytes::copy_from_slice(&id.key())).collect();
+        for ((same, id), body) in some.iter().zip(ids()).zip(store.get_many(&keys)?) {
+            let body = body.ok_or_else(|| Fault::Corrupt {
+                what: format!("body {} of a job is missing; run haul doctor", id.0),
+            })?;
+            bytes += body.len() * same.len();
+            check_reply(bytes)?;
+            bodies.found.push((*id, body));
+        }
     }
     drop(bodies.pin);
     Ok(bodies.found)

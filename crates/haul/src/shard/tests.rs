@@ -22,7 +22,7 @@ impl Publish for Nobody {
     fn publish(&mut self, _: &Name, _: Vec<Event>) {}
 }
 
-fn plan(line: &str) -> Plan {
+pub(super) fn plan(line: &str) -> Plan {
     let env = Env {
         tenant: Name::new(b""),
         clock: crate::clock::now(),
@@ -58,18 +58,18 @@ impl Rig {
         self.runtime.block_on(async {
             let outcome =
                 self.shard.ask(vec![call], Vec::new()).await.unwrap().outcomes.unwrap().pop().unwrap();
-            finish(&self.shard, render, outcome).await
+            finish(render, outcome).await
         })
     }
 
     /// Sends a pop that waits. It is parked when this returns: what is said next is behind it.
     fn block(&self, line: &str) -> impl Future<Output = Result<Frame, Fault>> + use<> {
         let Plan { call, render, wait } = plan(line);
-        let (shard, answer) = (self.shard.clone(), self.shard.wait(call, wait.unwrap()));
+        let answer = self.shard.wait(call, wait.unwrap());
         self.say("LENGTH nothing").unwrap();
         async move {
             let outcome = answer.await.unwrap().outcomes.unwrap().pop().unwrap();
-            finish(&shard, render, outcome).await
+            finish(render, outcome).await
         }
     }
 
@@ -86,8 +86,8 @@ impl Rig {
     }
 }
 
-async fn finish(shard: &Shard, render: Render, outcome: Outcome) -> Result<Frame, Fault> {
-    shard.texts(outcome).await.map(|(reply, texts)| render.frame(reply, &texts))
+async fn finish(render: Render, outcome: Outcome) -> Result<Frame, Fault> {
+    super::texts(outcome).await.map(|(reply, texts)| render.frame(reply, &texts))
 }
 
 fn bulk(text: &str) -> Result<Frame, Fault> {
@@ -164,9 +164,9 @@ fn who_has_left_a_blocked_pop_gets_no_job() {
     let (done, answer) = oneshot::channel();
     drop(answer);
     core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done: done.into() }, 0.0);
-    let finished = core.finish(&mut Nobody).unwrap();
+    let finished = core.finish().unwrap();
     assert!(finished.size.is_none());
-    finished.answers.into_iter().for_each(|answer| answer.send());
+    finished.release(&mut Nobody).into_iter().for_each(|answer| answer.send());
     assert_eq!(core.waiting(), 0);
 }
 
@@ -204,7 +204,7 @@ fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
             ["PUT q k 1 JID j", "GET j", "POP w QUEUES q", "QUEUES"].map(|line| apply(&mut core, line));
         disk.inject(inject);
         core.wake(0.0);
-        let Err(fault) = core.finish(&mut Nobody) else { panic!("it was not refused") };
+        let Err(fault) = core.finish() else { panic!("it was not refused") };
         let before = core.engine().jobs();
         assert_eq!(before, 1, "in memory it had happened");
         let (_, waiters) = core.abandon(&fault);
@@ -220,7 +220,7 @@ fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
         assert_eq!(core.engine().audit(), []);
         let mut put = apply(&mut core, "PUT later k 1 JID next");
         core.wake(0.0);
-        core.finish(&mut Nobody).unwrap().answers.into_iter().for_each(|answer| answer.send());
+        core.finish().unwrap().release(&mut Nobody).into_iter().for_each(|answer| answer.send());
         assert!(put.try_recv().is_ok());
         let woken = waiter.try_recv().unwrap().outcomes.unwrap();
         assert!(matches!(&woken[..], [Outcome::Done { .. }]));
@@ -265,5 +265,131 @@ fn under_any_mixture_of_faults_the_acknowledged_is_there_and_the_refused_is_not(
     let store: Arc<dyn haul_store::Bodies> = core.bodies();
     for id in core.engine().bodies() {
         assert!(store.get(&id.key()).unwrap().is_some(), "body {} is missing", id.0);
+    }
+}
+
+/// A store that takes rounds in at once and makes them durable when it is told to.
+struct Slow {
+    inner: haul_store::MemoryStore,
+    landings: Arc<std::sync::Mutex<std::sync::mpsc::Receiver<Result<(), Fault>>>>,
+    /// To wait is what makes them durable, as on a disk.
+    lazy: bool,
+}
+
+impl Store for Slow {
+    fn load(&mut self, each: haul_store::EachHeader<'_>) -> Result<(), Fault> {
+        self.inner.load(each)
+    }
+
+    fn commit(&mut self, batch: haul_store::Batch) -> Result<(), Fault> {
+        self.submit(batch)?.wait()
+    }
+
+    fn submit(&mut self, batch: haul_store::Batch) -> Result<haul_store::Ticket, Fault> {
+        if batch.is_empty() {
+            return Ok(haul_store::Ticket::durable());
+        }
+        self.inner.commit(batch)?;
+        let landings = self.landings.clone();
+        let land = move || landings.lock().unwrap().recv().unwrap();
+        Ok(if self.lazy { haul_store::Ticket::by(land) } else { haul_store::Ticket::when(land) })
+    }
+
+    fn bodies(&self) -> Arc<dyn haul_store::Bodies> {
+        self.inner.bodies()
+    }
+
+    fn stats(&self) -> haul_store::Stats {
+        self.inner.stats()
+    }
+
+    fn close(self: Box<Self>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// A shard on a slow store, and what makes its rounds land.
+fn slow_rig(lazy: bool) -> (Rig, std::sync::mpsc::Sender<Result<(), Fault>>) {
+    let (land, landings) = std::sync::mpsc::channel();
+    let landings = Arc::new(std::sync::Mutex::new(landings));
+    let disk = MemoryDisk::new();
+    let opened = disk.clone();
+    let mut open: OpenStore = Box::new(move || {
+        Ok(Box::new(Slow { inner: opened.open(), landings: landings.clone(), lazy }) as Box<dyn Store>)
+    });
+    let core = Core::load(open().unwrap()).unwrap();
+    let (shard, _) = start(core, open, Settings::default(), Box::new(Nobody)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    (Rig { disk, shard, runtime }, land)
+}
+
+impl Rig {
+    /// Sends a line, and the next once this one is applied: each is a round of its own.
+    fn begin(&self, line: &str) -> impl Future<Output = Result<Delivery, Gone>> + use<> {
+        let before = self.shard.counters().calls.load(std::sync::atomic::Ordering::Relaxed);
+        let answer = self.shard.send(vec![plan(line).call], Vec::new(), None);
+        while self.shard.counters().calls.load(std::sync::atomic::Ordering::Relaxed) == before {
+            std::thread::yield_now();
+        }
+        answer
+    }
+}
+
+#[test]
+fn several_rounds_are_on_their_way_and_nothing_leaves_before_it_is_durable() {
+    let (rig, land) = slow_rig(false);
+    let (one, two) = (rig.begin("PUT q k {} JID one"), rig.begin("PUT q k {} JID two"));
+    // It changes nothing, and yet it has seen what is not durable.
+    let look = rig.begin("LENGTH q");
+    let mut answers = Box::pin(async { (one.await, two.await, look.await) });
+    rig.runtime.block_on(async {
+        let early = tokio::time::timeout(std::time::Duration::from_millis(50), &mut answers).await;
+        assert!(early.is_err(), "an answer left before its round was durable");
+        land.send(Ok(())).unwrap();
+        let early = tokio::time::timeout(std::time::Duration::from_millis(50), &mut answers).await;
+        assert!(early.is_err(), "the look left before the second round was durable");
+        land.send(Ok(())).unwrap();
+        let (one, two, look) = answers.await;
+        for delivery in [one, two, look] {
+            let outcome = delivery.unwrap().outcomes.unwrap().pop().unwrap();
+            assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+        }
+    });
+}
+
+#[test]
+fn when_a_round_fails_so_do_all_behind_it_and_the_shard_goes_on() {
+    // What went wrong: the thread waited for a second landing of the round that had failed, and nobody was answered.
+    for behind in 0..3 {
+        let (rig, land) = slow_rig(false);
+        let first = rig.begin("PUT q k {} JID first");
+        let others: Vec<_> = (0..behind).map(|at| rig.begin(&format!("PUT q k {{}} JID j{at}"))).collect();
+        land.send(Err(Fault::Retry { what: "lost".to_owned() })).unwrap();
+        rig.runtime.block_on(async {
+            let behind = futures_util::future::join_all(others).await;
+            for delivery in std::iter::once(first.await).chain(behind) {
+                let outcome = delivery.unwrap().outcomes.unwrap().pop().unwrap();
+                assert!(matches!(outcome, Outcome::Fault(Fault::Retry { .. })), "{outcome:?}");
+            }
+        });
+        // Those that were taken in behind it have landings of their own, which nobody waits for any more.
+        (0..=behind).for_each(|_| land.send(Ok(())).unwrap());
+        assert!(matches!(rig.say("PUT q k {} JID again"), Ok(Frame::Bulk(_))));
+    }
+}
+
+#[test]
+fn a_disk_is_synced_by_the_shard_and_a_sync_that_fails_is_told() {
+    let (rig, land) = slow_rig(true);
+    for (landing, is_done) in
+        [(Ok(()), true), (Err(Fault::Retry { what: "lost".to_owned() }), false), (Ok(()), true)]
+    {
+        let answer = rig.begin("PUT q k {} JID j");
+        land.send(landing).unwrap();
+        let outcome = rig.runtime.block_on(answer).unwrap().outcomes.unwrap().pop().unwrap();
+        match outcome {
+            Outcome::Done { reply, .. } => assert!(is_done && reply.is_ok()),
+            Outcome::Fault(fault) => assert!(!is_done && matches!(fault, Fault::Retry { .. }), "{fault:?}"),
+        }
     }
 }

@@ -11,6 +11,8 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "a test that waits has a deadline")]
 
+pub(crate) mod line;
+
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -128,6 +130,12 @@ impl Server {
 
     pub(crate) fn log(&self) -> String {
         self.log.text()
+    }
+
+    /// Where it serves HTTP.
+    pub(crate) fn http(&self) -> String {
+        let ready = self.log.wait_for("http=").unwrap();
+        ready.split("http=").nth(1).unwrap().split(' ').next().unwrap().to_owned()
     }
 
     /// Waits until the server has logged this.

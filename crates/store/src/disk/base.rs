@@ -135,6 +135,14 @@ impl Base {
         sync_folder(&self.path).map_err(|error| fault(&self.path, "sync the folder", error.into()))
     }
 
+    /// Has fjall write what it holds in memory to tables, in the background.
+    pub(crate) fn unload(&self) -> Result<(), Fault> {
+        for keyspace in [&self.headers, &self.bodies] {
+            keyspace.rotate_memtable().map_err(|error| fault(&self.path, "write out memory", error))?;
+        }
+        Ok(())
+    }
+
     /// Moves everything from memory and journal to tables, for tests that damage them.
     #[cfg(test)]
     pub(crate) fn settle(&self) -> Result<(), Fault> {
@@ -142,6 +150,11 @@ impl Base {
             keyspace.rotate_memtable_and_wait().map_err(|error| fault(&self.path, "settle", error))?;
         }
         Ok(())
+    }
+
+    /// Records, those that are about to go counted too.
+    pub(crate) fn about(&self) -> u64 {
+        (self.headers.approximate_len() + self.bodies.approximate_len()) as u64
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {

@@ -1,5 +1,5 @@
 //! Checkpoints: a thread that writes the frozen layer to the base, makes the base durable, and only then
-//! deletes the log's segments that it contains. Writing the same records again is harmless, so a failed
+//! takes the segments that it contains out of the log. Writing the same records again is harmless, so a failed
 //! attempt is simply repeated, and a crash at any point is repaired by replaying the log.
 
 use std::fs;
@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::base::{Base, Mark, Write};
 use super::io::sync_folder;
+use super::log::Spares;
 use super::pending::{Body, Layer};
 use super::records::Records;
 use super::segment;
@@ -72,9 +73,9 @@ impl Desk {
 }
 
 impl Checkpointer {
-    pub(crate) fn start(records: Arc<Records>, log: PathBuf) -> Result<Self, Fault> {
+    pub(crate) fn start(records: Arc<Records>, log: PathBuf, spares: Arc<Spares>) -> Result<Self, Fault> {
         let desk = Arc::new(Desk::default());
-        let worker = Worker { desk: Arc::clone(&desk), records, log, broken: false };
+        let worker = Worker { desk: Arc::clone(&desk), records, log, spares, broken: false };
         let thread = thread::Builder::new().name("haul-checkpoint".to_owned()).spawn(move || worker.run());
         let thread =
             thread.map_err(|error| Fault::Retry { what: format!("could not start a thread: {error}") })?;
@@ -135,6 +136,7 @@ struct Worker {
     desk: Arc<Desk>,
     records: Arc<Records>,
     log: PathBuf,
+    spares: Arc<Spares>,
     /// A write to the base failed: fjall takes no more until it is opened again.
     broken: bool,
 }
@@ -196,7 +198,11 @@ impl Worker {
 
     fn attempt(&mut self, mark: Mark) -> Result<u64, Fault> {
         let Some(layer) = self.records.pending().frozen.clone() else { return Ok(0) };
-        self.records.check_room(layer.bytes as u64 + SPARE_BYTES)?;
+        let bytes = layer.bytes as u64 + SPARE_BYTES;
+        if self.records.check_room(bytes).is_err() {
+            self.spares.clear();
+            self.records.check_room(bytes)?;
+        }
         let mut result = self.write(&layer, mark);
         if matches!(result, Err(Fault::Retry { .. })) {
             // fjall may have failed earlier, in the background: once more with a fresh one.
@@ -211,7 +217,7 @@ impl Worker {
             layer.clear();
             self.records.pending_mut().keep_spare(layer);
         }
-        delete_segments(&self.log, mark.segment);
+        give_back(&self.log, &self.spares, mark.segment);
         Ok(records)
     }
 
@@ -295,17 +301,17 @@ impl Writer<'_> {
     }
 }
 
-/// Deletes the segments before `last`, the last one that the base contains. That one stays as a witness:
+/// Takes the segments before `last`, the last one that the base contains, out of the log. That one stays as a witness:
 /// should the base lose its newest records (fjall cuts a journal off where it cannot read on), its mark
 /// falls back, and the start either replays the witness or misses the segments before it and says so.
-/// One that cannot be deleted is left for the next start.
-fn delete_segments(log: &Path, last: u64) {
+/// One that cannot be taken out is left for the next start.
+fn give_back(log: &Path, spares: &Spares, last: u64) {
     let deleted = fs::read_dir(log).and_then(|entries| {
         for entry in entries {
             let entry = entry?;
             let number = segment::number(&entry.file_name().to_string_lossy());
-            if number.is_some_and(|number| number < last) {
-                fs::remove_file(entry.path())?;
+            if let Some(number) = number.filter(|number| *number < last) {
+                spares.take_in(number)?;
             }
         }
         sync_folder(log)

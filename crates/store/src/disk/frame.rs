@@ -31,7 +31,7 @@ pub(crate) struct Label {
 pub(crate) enum Found<'a> {
     /// A whole frame, and where the next one starts.
     Frame { label: Label, payload: &'a [u8], end: usize },
-    /// Zeros up to the end: nothing was written here.
+    /// Zeros: nothing was written here.
     End,
     /// Neither.
     Bad(&'static str),
@@ -42,10 +42,10 @@ pub(crate) fn frame_bytes(batch: &Batch) -> usize {
     HEADER_BYTES + batch.bytes() + batch.puts.len() * 7 + batch.deletes.len() * 3
 }
 
-/// Replaces `out` by the batch's frame. The batch was checked against the limits.
+/// Replaces `out` by the batch's frame and the zeros that end the log behind it. The batch was checked against the limits.
 pub(crate) fn encode(out: &mut Vec<u8>, salt: u64, label: Label, batch: &Batch) {
     out.clear();
-    out.reserve(frame_bytes(batch));
+    out.reserve(frame_bytes(batch) + HEADER_BYTES);
     out.resize(HEADER_BYTES, 0);
     for (space, key, value) in &batch.puts {
         let kind = if *space == Space::Header { PUT_HEADER } else { PUT_BODY };
@@ -63,6 +63,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, salt: u64, label: Label, batch: &Batch) 
     }
     let Some((head, payload)) = out.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     *head = encode_head(salt, label, payload);
+    out.resize(out.len() + HEADER_BYTES, 0);
 }
 
 fn encode_head(salt: u64, label: Label, payload: &[u8]) -> [u8; HEADER_BYTES] {
@@ -94,12 +95,11 @@ pub(crate) fn read_at(segment: &[u8], offset: usize, salt: u64) -> Found<'_> {
     let Some((head, after)) = rest.split_first_chunk::<HEADER_BYTES>() else {
         return if is_zero(rest) { Found::End } else { Found::Bad("cut off within a frame's header") };
     };
+    if is_zero(head) {
+        return Found::End;
+    }
     let Some((label, length, crc)) = decode_head(head, salt) else {
-        return if is_zero(rest) {
-            Found::End
-        } else {
-            Found::Bad("a frame's header does not match its checksum")
-        };
+        return Found::Bad("a frame's header does not match its checksum");
     };
     let Some(payload) = after.get(..length) else { return Found::Bad("cut off within a frame") };
     if checksum(salt, payload) != crc {
@@ -186,9 +186,10 @@ mod tests {
         let label = Label { sequence: 9, durable: 8 };
         let mut bytes = Vec::new();
         encode(&mut bytes, 77, label, &sample());
-        assert_eq!(bytes.len(), frame_bytes(&sample()));
+        assert_eq!(bytes.len(), frame_bytes(&sample()) + HEADER_BYTES);
         let Found::Frame { label: read, payload, end } = read_at(&bytes, 0, 77) else { panic!("no frame") };
-        assert_eq!((read, end), (label, bytes.len()));
+        assert_eq!((read, end), (label, frame_bytes(&sample())));
+        assert_eq!(read_at(&bytes, end, 77), Found::End);
         assert_eq!(decode(payload), Some(sample()));
         assert!(matches!(read_at(&bytes, 0, 78), Found::Bad(_)), "another segment's salt");
     }
@@ -197,7 +198,7 @@ mod tests {
     fn every_flipped_bit_is_noticed() {
         let mut bytes = Vec::new();
         encode(&mut bytes, 1, Label { sequence: 1, durable: 0 }, &sample());
-        for bit in 0..bytes.len() * 8 {
+        for bit in 0..frame_bytes(&sample()) * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(matches!(read_at(&bytes, 0, 1), Found::Bad(_)), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -208,7 +209,8 @@ mod tests {
     fn a_frame_behind_a_bad_place_is_found() {
         let mut bytes = Vec::new();
         encode(&mut bytes, 1, Label { sequence: 1, durable: 0 }, &sample());
-        let first = bytes.len();
+        let first = frame_bytes(&sample());
+        bytes.truncate(first);
         let mut second = Vec::new();
         encode(&mut second, 1, Label { sequence: 2, durable: 1 }, &sample());
         bytes.extend_from_slice(&second);
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(proof_after(&bytes, 0, 1, 1), Some((first, Label { sequence: 2, durable: 1 })));
         assert_eq!(proof_after(&bytes, 0, 1, 2), None, "written before batch 2 was durable");
         assert_eq!(proof_after(&bytes, first, 1, 1), None);
-        assert_eq!(read_at(&bytes, first + second.len(), 1), Found::End);
+        assert_eq!(read_at(&bytes, 2 * first, 1), Found::End);
     }
 
     #[test]

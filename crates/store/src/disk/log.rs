@@ -1,5 +1,5 @@
 //! The log's writing side: frames appended to preallocated segments. A segment is sealed when it is
-//! full, and deleted when the base contains it. Nothing is ever written behind a frame that is not
+//! full, and kept to be written again, or deleted, when the base contains it. Nothing is ever written behind a frame that is not
 //! whole: after a failed write the segment is cut back to the last whole frame.
 
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::frame::{self, Label};
 use super::io::{Io, is_full, sync_folder, write_all_at};
@@ -47,9 +47,49 @@ struct Current {
     written: u64,
 }
 
+/// Segments that the base contains, kept to be written again: their blocks are there and have been written, so that a
+/// sync writes the frames and nothing else.
+pub(crate) struct Spares {
+    folder: PathBuf,
+    most: usize,
+    paths: Mutex<Vec<PathBuf>>,
+}
+
+impl Spares {
+    pub(crate) fn new(folder: PathBuf, most: usize) -> Self {
+        Self { folder, most, paths: Mutex::default() }
+    }
+
+    fn paths(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a segment out of the log: it is kept if there is room for it, else deleted.
+    pub(crate) fn take_in(&self, number: u64) -> io::Result<()> {
+        let path = segment::path(&self.folder, number);
+        let mut paths = self.paths();
+        if paths.len() >= self.most {
+            return fs::remove_file(path);
+        }
+        let spare = segment::spare(&self.folder, number);
+        fs::rename(path, &spare)?;
+        paths.push(spare);
+        Ok(())
+    }
+
+    /// Gives all of them back to the disk.
+    pub(crate) fn clear(&self) {
+        for path in self.paths().drain(..) {
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(file = %path.display(), %error, "could not delete a spare log segment");
+            }
+        }
+    }
+}
+
 /// The log of one store.
 pub(crate) struct Log {
-    folder: PathBuf,
+    spares: Arc<Spares>,
     io: Arc<dyn Io>,
     segment_bytes: u64,
     sealed: VecDeque<Sealed>,
@@ -70,9 +110,9 @@ pub(crate) struct Position {
 }
 
 impl Log {
-    pub(crate) fn new(folder: PathBuf, io: Arc<dyn Io>, segment_bytes: u64, position: Position) -> Self {
+    pub(crate) fn new(spares: Arc<Spares>, io: Arc<dyn Io>, segment_bytes: u64, position: Position) -> Self {
         Self {
-            folder,
+            spares,
             io,
             segment_bytes,
             sealed: position.sealed,
@@ -81,6 +121,10 @@ impl Log {
             sequence: position.sequence,
             buffer: Vec::new(),
         }
+    }
+
+    pub(crate) fn spares(&self) -> &Spares {
+        &self.spares
     }
 
     /// The last batch's number.
@@ -136,14 +180,15 @@ impl Log {
             salt: RandomState::new().build_hasher().finish(),
             first: self.sequence + 1,
         };
-        let path = segment::path(&self.folder, header.number);
-        let reserved = self.segment_bytes.max(segment::HEADER_BYTES as u64 + frame_bytes);
-        match create(self.io.as_ref(), &self.folder, &path, (&header, reserved)) {
-            Ok(file) => {
+        let path = segment::path(&self.spares.folder, header.number);
+        let end = segment::HEADER_BYTES as u64;
+        let reserved = self.segment_bytes.max(end + frame_bytes) + frame::HEADER_BYTES as u64;
+        let spare = self.spares.paths().pop();
+        match create(self.io.as_ref(), spare.as_deref(), &path, (&header, reserved)) {
+            Ok((file, written)) => {
                 let file = Arc::new(file);
-                let end = segment::HEADER_BYTES as u64;
                 let (number, salt) = (header.number, header.salt);
-                self.current = Some(Current { number, salt, path, file, end, reserved, written: end });
+                self.current = Some(Current { number, salt, path, file, end, reserved, written });
                 self.next_number += 1;
                 Ok(())
             }
@@ -166,7 +211,7 @@ impl Log {
         let ahead = current.write_ahead(self.io.as_ref(), self.buffer.len());
         let write = || write_all_at(self.io.as_ref(), &current.file, &self.buffer, current.end);
         let written = ahead.and_then(|()| write());
-        let length = self.buffer.len() as u64;
+        let length = self.buffer.len() as u64 - frame::HEADER_BYTES as u64;
         if self.buffer.capacity() > BUFFER_KEPT_BYTES {
             self.buffer = Vec::new();
         }
@@ -175,7 +220,7 @@ impl Log {
             return Err(write_fault(&current.path, "append to the log", &error, rewound));
         }
         current.end += length;
-        current.written = current.written.max(current.end);
+        current.written = current.written.max(current.end + frame::HEADER_BYTES as u64);
         self.sequence += 1;
         Ok(())
     }
@@ -216,14 +261,50 @@ impl Current {
     }
 }
 
-fn create(io: &dyn Io, folder: &Path, path: &Path, segment: (&segment::Header, u64)) -> io::Result<File> {
+/// Makes a segment, out of a spare one if there is one; answers up to where its blocks have been written. It has its name
+/// only when its header is durable.
+fn create(
+    io: &dyn Io,
+    spare: Option<&Path>,
+    path: &Path,
+    segment: (&segment::Header, u64),
+) -> io::Result<(File, u64)> {
+    if let Some(spare) = spare {
+        let reused = reuse(io, spare, segment).and_then(|made| fs::rename(spare, path).map(|()| made));
+        if let Ok(made) = reused {
+            sync_parent(path)?;
+            return Ok(made);
+        }
+        // It is of no use then: a new one is.
+        let _ = fs::remove_file(spare);
+    }
     let (header, reserved) = segment;
     let file = File::options().read(true).write(true).create_new(true).open(path)?;
     io.allocate(&file, reserved)?;
     write_all_at(io, &file, &header.encode(), 0)?;
     file.sync_all()?;
-    sync_folder(folder)?;
-    Ok(file)
+    sync_parent(path)?;
+    Ok((file, segment::HEADER_BYTES as u64))
+}
+
+fn reuse(io: &dyn Io, spare: &Path, segment: (&segment::Header, u64)) -> io::Result<(File, u64)> {
+    let (header, reserved) = segment;
+    let file = File::options().read(true).write(true).open(spare)?;
+    let bytes = file.metadata()?.len();
+    if bytes > reserved {
+        file.set_len(reserved)?;
+    } else {
+        io.allocate(&file, reserved)?;
+    }
+    let mut first = header.encode().to_vec();
+    first.resize(first.len() + frame::HEADER_BYTES, 0);
+    write_all_at(io, &file, &first, 0)?;
+    file.sync_all()?;
+    Ok((file, bytes.min(reserved).max(first.len() as u64)))
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), sync_folder)
 }
 
 /// `clean`: the log is as it was before the failed write.

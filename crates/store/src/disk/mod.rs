@@ -1,10 +1,10 @@
 //! The disk store: a round log in front of fjall (the base). A commit appends one frame to the log and
-//! syncs it: that is all it waits for. What has not reached the base is also held in memory, and a
+//! syncs it: that is all it waits for. Whoever submits may leave the sync to another thread. What has not reached the base is also held in memory, and a
 //! background checkpoint moves the survivors over. The map:
 //!
 //! - `folder`: the lock and the format; `io`: file operations that tests can make fail;
 //! - `segment`, `frame`: the log's bytes; `log`: writing it; `replay`: reading it at start-up;
-//! - `sync`: syncing by interval; `pending`: the memory; `base`: fjall; `records`: memory over base;
+//! - `tail`: what is durable; `sync`: syncing by interval; `pending`: the memory; `base`: fjall; `records`: memory over base;
 //! - `checkpoint`: from memory to base.
 
 mod base;
@@ -18,6 +18,7 @@ mod records;
 mod replay;
 mod segment;
 mod sync;
+mod tail;
 #[cfg(test)]
 mod tests;
 
@@ -29,14 +30,21 @@ use self::base::Mark;
 use self::checkpoint::Checkpointer;
 use self::folder::Folder;
 use self::io::{Io, RealIo};
-use self::log::Log;
+use self::log::{Log, Spares};
 use self::records::{BaseSettings, Records};
 use self::replay::Replay;
 use self::sync::Syncer;
-use crate::{Batch, Bodies, EachHeader, Fault, Stats, Store};
+use self::tail::Tail;
+use crate::{Batch, Bodies, EachHeader, Fault, Stats, Store, Ticket};
 
 /// More sealed segments than this start a checkpoint, however small they are.
 const SEALED_COUNT_MAX: usize = 64;
+
+/// A store at rest writes out what is pending from this many bytes on: less is not worth a checkpoint.
+const REST_BYTES: usize = 4 << 20;
+
+/// Segments kept to be written again at most.
+const SPARES_MAX: usize = 8;
 
 /// How fast a log that is almost full takes batches.
 const PACE_BYTES_PER_SECOND: u64 = 16 << 20;
@@ -94,13 +102,14 @@ impl DiskOptions {
 /// A store in a folder on this machine.
 pub struct DiskStore {
     options: DiskOptions,
-    io: Arc<dyn Io>,
     log: Log,
-    /// The last batch known to be durable (with an interval, the syncer knows more).
-    durable: u64,
+    /// What is written and what of it is durable (with an interval, the syncer knows more).
+    tail: Arc<Tail>,
     poisoned: Option<Fault>,
     stats: Stats,
     checkpointer: Option<Checkpointer>,
+    /// Checkpoints when the base was last told to unload.
+    unloaded: Option<u64>,
     syncer: Option<Syncer>,
     records: Arc<Records>,
     /// Last: the lock goes when everything else is closed.
@@ -126,32 +135,36 @@ impl DiskStore {
         let position = replay.run(&mut |sequence, batch| records.apply(sequence, batch))?;
         records.pins().advance(position.sequence);
         let durable = position.sequence;
-        let log = Log::new(folder.log(), Arc::clone(&io), options.segment_bytes, position);
+        // As many as are written from one checkpoint to the next.
+        let most = options.checkpoint_bytes.div_ceil(options.segment_bytes.max(1)) as usize + 1;
+        let spares = Arc::new(Spares::new(folder.log(), most.min(SPARES_MAX)));
+        let log = Log::new(Arc::clone(&spares), Arc::clone(&io), options.segment_bytes, position);
+        let checkpointer = || Checkpointer::start(Arc::clone(&records), folder.log(), spares);
         let (checkpointer, syncer) = match options.durability {
             _ if options.read_only => (None, None),
-            Durability::Always => (Some(Checkpointer::start(Arc::clone(&records), folder.log())?), None),
-            Durability::Interval(every) => (
-                Some(Checkpointer::start(Arc::clone(&records), folder.log())?),
-                Some(Syncer::start(Arc::clone(&io), every, durable)?),
-            ),
+            Durability::Always => (Some(checkpointer()?), None),
+            Durability::Interval(every) => {
+                (Some(checkpointer()?), Some(Syncer::start(Arc::clone(&io), every, durable)?))
+            }
         };
         let stats = Stats::default();
         let poisoned = None;
+        let tail = Arc::new(Tail::new(io, durable));
         Ok(Self {
             options,
-            io,
             log,
-            durable,
+            tail,
             poisoned,
             stats,
             checkpointer,
+            unloaded: None,
             syncer,
             records,
             _folder: folder,
         })
     }
 
-    fn try_commit(&mut self, batch: Batch) -> Result<(), Fault> {
+    fn try_submit(&mut self, batch: Batch) -> Result<Ticket, Fault> {
         let bytes = frame::frame_bytes(&batch) as u64;
         self.make_room(bytes)?;
         if self.log.needs_segment(bytes) {
@@ -159,15 +172,23 @@ impl DiskStore {
             self.log.start_segment(bytes)?;
         }
         self.log.append(&batch, self.durable())?;
-        match &self.syncer {
-            Some(syncer) => syncer.wrote(self.log.file(), self.log.sequence())?,
-            None => self.sync()?,
-        }
-        self.records.apply(self.log.sequence(), batch);
+        let sequence = self.log.sequence();
+        self.tail.wrote(self.log.file(), sequence);
+        let ticket = match &self.syncer {
+            Some(syncer) => {
+                syncer.wrote(self.log.file(), sequence)?;
+                Ticket::durable()
+            }
+            None => {
+                let tail = Arc::clone(&self.tail);
+                Ticket::by(move || tail.sync(sequence))
+            }
+        };
+        self.records.apply(sequence, batch);
         self.stats.commits += 1;
         self.stats.bytes_written += bytes;
-        self.checkpoint_if_due();
-        Ok(())
+        self.checkpoint_if_due()?;
+        Ok(ticket)
     }
 
     /// Waits until the log has room for the frame. One that is larger than all of the log may be is let
@@ -185,7 +206,7 @@ impl DiskStore {
                 stalled = true;
             }
             self.seal()?;
-            self.checkpoint();
+            self.checkpoint()?;
             self.wait_for_checkpoint()?;
         }
         Ok(())
@@ -202,48 +223,66 @@ impl DiskStore {
         self.log.forget(contained);
     }
 
-    fn checkpoint_if_due(&mut self) {
+    fn checkpoint_if_due(&mut self) -> Result<(), Fault> {
         let bytes = self.log.sealed_bytes();
         if bytes >= self.options.checkpoint_bytes || self.log.sealed_count() > SEALED_COUNT_MAX {
             self.forget_contained();
-            self.checkpoint();
+            self.checkpoint()?;
         }
+        Ok(())
     }
 
     /// Starts a checkpoint of all sealed segments, unless one is under way. The layer may also hold batches
-    /// of the current segment: writing them early is harmless, they are replayed over it.
-    fn checkpoint(&self) {
-        let Some(checkpointer) = &self.checkpointer else { return };
-        let Some(last) = self.log.last_sealed() else { return };
-        if !checkpointer.is_busy() && last.number > checkpointer.contained() {
-            self.records.pending_mut().freeze();
+    /// of the current segment: writing them early is harmless, they are replayed over it. For that they must be
+    /// durable: the base is not to know of a batch that the log may lose.
+    fn checkpoint(&mut self) -> Result<(), Fault> {
+        let Some(last) = self.log.last_sealed() else { return Ok(()) };
+        let is_new =
+            |checkpointer: &Checkpointer| !checkpointer.is_busy() && last.number > checkpointer.contained();
+        if !self.checkpointer.as_ref().is_some_and(is_new) {
+            return Ok(());
+        }
+        self.sync()?;
+        self.records.pending_mut().freeze();
+        if let Some(checkpointer) = &self.checkpointer {
             checkpointer.submit(Mark { segment: last.number, sequence: last.sequence });
+        }
+        Ok(())
+    }
+
+    /// Once after each checkpoint, and after the start.
+    fn unload_base(&mut self) {
+        let checkpoints = self.checkpointer.as_ref().map(|checkpointer| checkpointer.counts().checkpoints);
+        if self.unloaded == checkpoints {
+            return;
+        }
+        self.unloaded = checkpoints;
+        if let Err(fault) = self.records.base().get().and_then(base::Base::unload) {
+            tracing::warn!(%fault, "the base keeps what it holds in memory");
         }
     }
 
     /// Ends the current segment, synced.
     fn seal(&mut self) -> Result<(), Fault> {
-        if self.durable() < self.log.sequence() {
-            self.sync()?;
-        }
+        self.sync()?;
         self.log.seal();
         Ok(())
     }
 
+    /// Returns when all that was written is durable.
     fn sync(&mut self) -> Result<(), Fault> {
-        let Some(file) = self.log.file() else { return Ok(()) };
-        self.stats.fsyncs += 1;
-        let synced = self.io.sync(&file);
-        synced.map_err(|error| Fault::Retry { what: format!("could not sync the log: {error}") })?;
-        self.durable = self.log.sequence();
+        let sequence = self.log.sequence();
+        if self.durable() < sequence {
+            self.tail.sync(sequence)?;
+        }
         if let Some(syncer) = &self.syncer {
-            syncer.synced(self.durable);
+            syncer.synced(sequence);
         }
         Ok(())
     }
 
     fn durable(&self) -> u64 {
-        self.syncer.as_ref().map_or(self.durable, Syncer::durable)
+        self.syncer.as_ref().map_or(self.tail.durable(), Syncer::durable)
     }
 
     /// Writes everything to the base.
@@ -254,7 +293,7 @@ impl DiskStore {
         self.seal()?;
         // At most two: one that was under way, and the rest.
         while self.log.bytes() > 0 {
-            self.checkpoint();
+            self.checkpoint()?;
             self.wait_for_checkpoint()?;
         }
         Ok(())
@@ -267,18 +306,22 @@ impl Store for DiskStore {
     }
 
     fn commit(&mut self, batch: Batch) -> Result<(), Fault> {
+        self.submit(batch)?.wait()
+    }
+
+    fn submit(&mut self, batch: Batch) -> Result<Ticket, Fault> {
         debug_assert!(batch.is_consistent(), "a key is both put and deleted in one batch");
+        if batch.is_empty() {
+            return Ok(Ticket::durable());
+        }
         if self.options.read_only {
             return Err(Fault::ReadOnly);
         }
-        if let Some(fault) = &self.poisoned {
-            return Err(fault.clone());
+        if let Some(fault) = self.poisoned.clone().or_else(|| self.tail.failed()) {
+            return Err(fault);
         }
         batch.check()?;
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let result = self.try_commit(batch);
+        let result = self.try_submit(batch);
         if let Err(fault) = &result
             && !matches!(fault, Fault::Full { .. })
         {
@@ -296,7 +339,7 @@ impl Store for DiskStore {
         let log_bytes = self.log.bytes();
         let base_bytes = self.records.base().get().map_or(0, base::Base::disk_bytes);
         Stats {
-            fsyncs: self.stats.fsyncs + self.syncer.as_ref().map_or(0, Syncer::fsyncs),
+            fsyncs: self.tail.fsyncs() + self.syncer.as_ref().map_or(0, Syncer::fsyncs),
             log_bytes,
             disk_bytes: log_bytes + base_bytes,
             pending_bytes: self.records.pending().bytes() as u64,
@@ -307,8 +350,24 @@ impl Store for DiskStore {
         }
     }
 
+    fn rest(&mut self) {
+        if self.poisoned.is_some() || self.checkpointer.as_ref().is_none_or(Checkpointer::is_busy) {
+            return;
+        }
+        self.forget_contained();
+        if self.records.pending().bytes() < REST_BYTES {
+            self.records.pending_mut().shrink();
+            self.log.spares().clear();
+            self.unload_base();
+            return;
+        }
+        if let Err(fault) = self.seal().and_then(|()| self.checkpoint()) {
+            self.poisoned = Some(fault);
+        }
+    }
+
     fn close(mut self: Box<Self>) -> Result<(), Fault> {
-        match self.poisoned.take() {
+        match self.poisoned.take().or_else(|| self.tail.failed()) {
             Some(fault) => Err(fault),
             None => self.flush(),
         }
@@ -320,6 +379,7 @@ impl Drop for DiskStore {
     fn drop(&mut self) {
         self.syncer = None;
         self.checkpointer = None;
+        self.log.spares().clear();
         self.records.shut();
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Body {
 }
 
 /// The changes of a run of batches, last one wins.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Layer {
     /// `None`: deleted.
     pub(crate) headers: HashMap<Bytes, Option<Bytes>>,
@@ -46,6 +46,12 @@ impl Layer {
         self.bodies.clear();
         self.bodies.shrink_to(SPARE_ENTRIES_MAX);
         self.bytes = 0;
+    }
+
+    /// Gives the memory back that it does not need.
+    fn shrink(&mut self) {
+        self.headers.shrink_to_fit();
+        self.bodies.shrink_to_fit();
     }
 
     fn set_header(&mut self, key: Bytes, value: Option<Bytes>) {
@@ -170,6 +176,13 @@ impl Pending {
         self.spare = layer;
     }
 
+    /// Gives the memory back that was kept for the next layers.
+    pub(crate) fn shrink(&mut self) {
+        self.spare = Layer::default();
+        self.active.shrink();
+        self.ghosts.shrink_to_fit();
+    }
+
     /// Whether a layer has something to say about this header of the base.
     pub(crate) fn covers_header(&self, key: &[u8]) -> bool {
         let covers = |layer: &Layer| layer.headers.contains_key(key);
@@ -194,6 +207,11 @@ impl Pending {
         let frozen = frozen.filter(|(key, _)| !self.active.bodies.contains_key(*key));
         let all = self.active.bodies.iter().chain(frozen);
         all.filter(|(_, body)| matches!(body, Body::Here(_))).map(|(key, _)| key)
+    }
+
+    /// The active layer and the frozen one, copied; values are shared.
+    pub(crate) fn contents(&self) -> [Layer; 2] {
+        [self.active.clone(), self.frozen.as_deref().cloned().unwrap_or_default()]
     }
 
     /// Bytes of records held, ghosts aside.

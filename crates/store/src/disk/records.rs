@@ -11,9 +11,9 @@ use hashbrown::HashSet;
 
 use super::base::Base;
 use super::io::Io;
-use super::pending::{Looked, Pending};
+use super::pending::{Body, Looked, Pending};
 use crate::pins::Pins;
-use crate::{Batch, Bodies, EachHeader, EachKey, Fault, Pin, Space};
+use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space};
 
 /// How to open the base, the first time and again.
 pub(crate) struct BaseSettings {
@@ -142,5 +142,46 @@ impl Bodies for Records {
             }
         }
         added.iter().try_for_each(|key| each(key))
+    }
+
+    fn copy(&self, each: EachRecord<'_>) -> Result<(), Fault> {
+        let base = self.base();
+        // The moment: no batch can be applied while this is held. A scan of the base sees it as it was when it began.
+        let pending = self.pending();
+        let (mut headers, mut bodies) = (base.get()?.scan(Space::Header), base.get()?.scan(Space::Body));
+        let [active, frozen] = pending.contents();
+        drop(pending);
+        let layers = [&active, &frozen];
+        while let Some(record) = headers.record() {
+            let (key, value) = record?;
+            if !layers.iter().any(|layer| layer.headers.contains_key(&key)) {
+                each(Space::Header, &key, &value)?;
+            }
+        }
+        for (key, value) in &active.headers {
+            value.iter().try_for_each(|value| each(Space::Header, key, value))?;
+        }
+        for (key, value) in frozen.headers.iter().filter(|(key, _)| !active.headers.contains_key(*key)) {
+            value.iter().try_for_each(|value| each(Space::Header, key, value))?;
+        }
+        while let Some(record) = bodies.record() {
+            let (key, value) = record?;
+            if !layers.iter().any(|layer| layer.bodies.contains_key(&key)) {
+                each(Space::Body, &key, &value)?;
+            }
+        }
+        let below = frozen.bodies.iter().filter(|(key, _)| !active.bodies.contains_key(*key));
+        for (key, body) in active.bodies.iter().chain(below) {
+            if let Body::Here(value) = body {
+                each(Space::Body, key, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn about(&self) -> Option<u64> {
+        let base = self.base().get().ok()?.about();
+        let pending = self.pending();
+        Some(base + (pending.headers().count() + pending.body_keys().count()) as u64)
     }
 }

@@ -80,6 +80,11 @@ impl Replay<'_> {
                     fs::remove_file(entry.path()).map_err(fault)?
                 }
                 Some(_) => {}
+                None if segment::is_spare(&entry.file_name().to_string_lossy()) => {
+                    if !self.read_only {
+                        fs::remove_file(entry.path()).map_err(fault)?;
+                    }
+                }
                 None => tracing::warn!(file = %entry.path().display(), "not a log segment: left alone"),
             }
         }
@@ -116,7 +121,10 @@ impl Replay<'_> {
                     each(sequence, batch);
                     offset = end;
                 }
-                Found::End => break,
+                Found::End => {
+                    segment.check_unproven(offset, sequence + 1, (header.salt, "it is gone"))?;
+                    break;
+                }
                 Found::Bad(what) => {
                     segment.check_torn(offset, sequence + 1, (header.salt, what))?;
                     tracing::warn!(file = %segment.path.display(), offset, batch = sequence + 1,
@@ -159,10 +167,16 @@ impl Segment {
 
     /// Refuses a bad place that was durable once. `batch` is the one expected there.
     fn check_torn(&self, offset: usize, batch: u64, bad: (u64, &str)) -> Result<(), Fault> {
-        let (salt, what) = bad;
         if !self.last {
+            let what = bad.1;
             return Err(self.damaged(offset, &format!("batch {batch}: {what}, and later segments follow")));
         }
+        self.check_unproven(offset, batch, bad)
+    }
+
+    /// Refuses a place without a frame if a frame behind it proves that there was one.
+    fn check_unproven(&self, offset: usize, batch: u64, bad: (u64, &str)) -> Result<(), Fault> {
+        let (salt, what) = bad;
         let Some((at, label)) = frame::proof_after(&self.bytes, offset, salt, batch) else { return Ok(()) };
         let sequence = label.sequence;
         Err(self

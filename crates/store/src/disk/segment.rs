@@ -10,6 +10,7 @@ pub(crate) const VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"HAULLOG\n";
 const SUFFIX: &str = ".log";
+const SPARE_SUFFIX: &str = ".spare";
 
 /// The first bytes of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,15 @@ impl Header {
 
 pub(crate) fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:016x}{SUFFIX}"))
+}
+
+/// What a segment that is done with is called until it is used again.
+pub(crate) fn spare(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number:016x}{SPARE_SUFFIX}"))
+}
+
+pub(crate) fn is_spare(name: &str) -> bool {
+    name.ends_with(SPARE_SUFFIX)
 }
 
 /// The number in a segment's file name; nothing if it is not one.

@@ -114,6 +114,7 @@ pub(super) async fn list(caller: Caller, Query(query): Query<PageQuery>) -> Resu
         of_names(&[], &query)?;
         return answer(&HandlersDoc { handlers: Vec::new(), total: 0, next: None });
     };
+    daemon.reload(&caller.tenant).await?;
     let newest = daemon.handlers.list(&caller.tenant);
     let types: Vec<Name> = newest.iter().map(|handler| Name::from(handler.jobtype.as_str())).collect();
     let (rows, next) = of_names(&types, &query)?;
@@ -133,18 +134,15 @@ pub(super) async fn list(caller: Caller, Query(query): Query<PageQuery>) -> Resu
     responses((status = 200, body = HandlerDoc), Problems))]
 pub(super) async fn get(caller: Caller, Path(jobtype): Path<String>) -> Result<Response, Problem> {
     caller.permit(Role::View)?;
-    let found = caller.server.serverless.get().map(|daemon| {
-        let all = daemon.handlers.all_versions(&caller.tenant, &jobtype);
-        let told = all.iter().rev().take(VERSIONS_MAX).enumerate();
-        let versions: Vec<VersionDoc> = told
-            .map(|(at, handler)| version(handler, daemon.tally(&caller.tenant, handler), at == 0))
-            .collect();
-        (versions, all.len())
-    });
-    match found {
-        Some((versions, versions_total)) if versions_total > 0 => {
-            answer(&HandlerDoc { jobtype, versions, versions_total })
-        }
-        _ => Err(Problem::new(StatusCode::NOT_FOUND, "NOHANDLER", format!("{jobtype} has no handler"))),
+    let missing = || Problem::new(StatusCode::NOT_FOUND, "NOHANDLER", format!("{jobtype} has no handler"));
+    let daemon = caller.server.serverless.get().ok_or_else(missing)?;
+    daemon.reload(&caller.tenant).await?;
+    let all = daemon.handlers.all_versions(&caller.tenant, &jobtype);
+    if all.is_empty() {
+        return Err(missing());
     }
+    let told = all.iter().rev().take(VERSIONS_MAX).enumerate();
+    let versions: Vec<VersionDoc> =
+        told.map(|(at, handler)| version(handler, daemon.tally(&caller.tenant, handler), at == 0)).collect();
+    answer(&HandlerDoc { jobtype, versions, versions_total: all.len() })
 }

@@ -2,6 +2,8 @@
 //! from the same lines that route it.
 
 mod audit;
+mod backup;
+pub(crate) mod cluster;
 mod failure;
 mod handler;
 mod job;
@@ -100,6 +102,8 @@ pub(super) fn routes() -> (Router<Arc<Server>>, Description) {
         .routes(routes!(setting::info))
         .routes(routes!(crate::http::events::stream))
         .routes(routes!(audit::list))
+        .routes(routes!(cluster::cluster))
+        .routes(routes!(backup::backup))
         .routes(routes!(overview::overview))
         .routes(routes!(overview::trend))
         .routes(routes!(overview::failures))

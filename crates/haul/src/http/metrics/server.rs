@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::page::{Distribution, Kind, Page};
+use crate::cluster::Held;
 use crate::resp::{Server, Usage};
 use crate::shard::BucketsNow;
 
@@ -111,6 +112,7 @@ fn store(page: &mut Page, server: &Server) {
     }
     page.single("haul_store_bytes", Kind::Gauge, "What the data takes on disk.", load(&counters.disk_bytes));
     page.single("haul_log_bytes", Kind::Gauge, "How much of it is the round log.", load(&counters.log_bytes));
+    shared(page, server);
     let full = f64::from(u8::from(counters.full.load(Ordering::Relaxed)));
     page.single("haul_read_only", Kind::Gauge, "Whether the disk is full: writes are refused.", full);
     // All 0 where serverless is off.
@@ -123,6 +125,48 @@ fn store(page: &mut Page, server: &Server) {
     page.single("haul_journal_syncs_total", Kind::Counter, help, syncs as f64);
     let running = f64::from(u8::from(daemon.is_some_and(|daemon| daemon.is_running())));
     page.single("haul_handlers_running", Kind::Gauge, "Whether handlers are run.", running);
+}
+
+/// What is asked of a shared store; all 0 where the data is in a folder.
+fn shared(page: &mut Page, server: &Server) {
+    let keeper = server.shard.keeper();
+    let asked = keeper.map(|keeper| keeper.place().requests().now()).unwrap_or_default();
+    let help = "Requests to the shared store, each attempt counted.";
+    let mut metric = page.metric("haul_store_requests_total", Kind::Counter, help);
+    for (kind, count) in
+        [("put", asked.puts), ("get", asked.gets), ("list", asked.lists), ("delete", asked.deletes)]
+    {
+        metric.sample(&[("kind", kind)], count as f64);
+    }
+    let help = "What requests to the shared store took together; reads until they began to answer.";
+    let mut metric = page.metric("haul_store_request_seconds_total", Kind::Counter, help);
+    metric.sample(&[("kind", "put")], asked.put_seconds);
+    metric.sample(&[("kind", "get")], asked.get_seconds);
+    let help = "Requests to the shared store that failed.";
+    page.single("haul_store_request_errors_total", Kind::Counter, help, asked.errors as f64);
+    let help = "Bytes sent to the shared store.";
+    page.single("haul_store_sent_bytes_total", Kind::Counter, help, asked.bytes_sent as f64);
+    let help = "Bytes asked for from the shared store.";
+    page.single("haul_store_received_bytes_total", Kind::Counter, help, asked.bytes_received as f64);
+    let nodes = keeper.map_or_else(Vec::new, crate::cluster::Keeper::nodes);
+    let own = nodes.iter().find(|(node, _)| keeper.is_some_and(|keeper| keeper.me() == node.id));
+    page.single("haul_nodes", Kind::Gauge, "Nodes that share the store.", nodes.len() as f64);
+    let shards = own.map_or(0, |(node, _)| node.shards.len());
+    page.single("haul_shards_owned", Kind::Gauge, "Shards of the store that this node owns.", shards as f64);
+    let held = own.map_or_else(Vec::new, |(node, _)| node.shards.clone());
+    let lag: usize = held.iter().map(|held| held.in_flight).sum();
+    page.single("haul_rounds_in_flight", Kind::Gauge, "Rounds that are not durable yet.", lag as f64);
+    type Figure = (&'static str, &'static str, fn(&Held) -> f64);
+    let figures: [Figure; 4] = [
+        ("haul_shard_jobs", "Jobs of a shard that this node owns.", |held| held.jobs as f64),
+        ("haul_shard_epoch", "How often the shard was opened.", |held| held.epoch as f64),
+        ("haul_shard_rounds_in_flight", "Its rounds that are not durable yet.", |held| held.in_flight as f64),
+        ("haul_shard_commit_seconds", "What its last commit took.", |held| held.commit_ms / 1000.0),
+    ];
+    for (name, help, figure) in figures {
+        let mut metric = page.metric(name, Kind::Gauge, help);
+        held.iter().for_each(|held| metric.sample(&[("shard", &held.shard.to_string())], figure(held)));
+    }
 }
 
 fn distribution(now: &BucketsNow, scale: f64) -> Distribution {

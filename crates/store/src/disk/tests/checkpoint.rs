@@ -42,6 +42,52 @@ fn the_log_is_bounded_and_its_segments_are_deleted() {
 }
 
 #[test]
+fn a_store_at_rest_writes_out_what_is_pending_and_keeps_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    let value = "x".repeat(1 << 20);
+    let most = REST_BYTES / (1 << 20);
+    for at in 0..most - 1 {
+        store.commit(put(format!("key{at}"), value.clone())).unwrap();
+    }
+    store.rest();
+    assert_eq!(store.stats().pending_bytes, ((most - 1) * (4 + value.len())) as u64, "too little");
+    store.commit(put("last", value.clone())).unwrap();
+    store.rest();
+    store.wait_for_checkpoint().unwrap();
+    let stats = store.stats();
+    assert_eq!((stats.checkpoints, stats.pending_bytes, stats.log_bytes), (1, 0, 0));
+    store.rest();
+    assert_eq!(store.stats().checkpoints, 1, "there is nothing more");
+    store.commit(put("later", value)).unwrap();
+    drop(store);
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    assert_eq!(keys(&mut store).len(), most + 1);
+}
+
+#[test]
+fn segments_are_kept_to_be_written_again_up_to_a_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("log")).unwrap();
+    let spares = Spares::new(folder.path().join("log"), 2);
+    for number in 1..=3 {
+        fs::write(segment::path(&folder.path().join("log"), number), "x").unwrap();
+        spares.take_in(number).unwrap();
+    }
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let left: Vec<String> = segments(folder.path()).iter().map(name).collect();
+    assert_eq!(left, ["0000000000000001.spare", "0000000000000002.spare"]);
+    spares.clear();
+    assert!(segments(folder.path()).is_empty());
+    // A store that was killed leaves them; the next one deletes them.
+    fs::remove_dir(folder.path().join("log")).unwrap();
+    drop(DiskStore::open(small(folder.path())).unwrap());
+    fs::write(segment::spare(&folder.path().join("log"), 7), "x").unwrap();
+    drop(DiskStore::open(small(folder.path())).unwrap());
+    assert!(segments(folder.path()).is_empty());
+}
+
+#[test]
 fn a_batch_larger_than_the_log_may_be_is_still_taken() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = DiskStore::open(small(folder.path())).unwrap();

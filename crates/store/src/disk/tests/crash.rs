@@ -1,5 +1,6 @@
 //! Crashes: the log cut off or damaged at any byte.
 
+use super::segment::Read;
 use super::*;
 
 /// A folder with a few batches in one segment; returns the segment and the offsets of its frames' ends.
@@ -79,6 +80,61 @@ fn behind_a_torn_end_the_log_goes_on() {
         drop(store);
         fs::remove_file(segments(folder.path()).last().unwrap()).unwrap();
     }
+}
+
+/// Commits until a segment that was another before has a frame of its own; the segment, and how many were committed.
+fn written_again(store: &mut DiskStore, path: &Path) -> (PathBuf, usize) {
+    use std::os::unix::fs::MetadataExt;
+    let mut spares = std::collections::BTreeSet::new();
+    for at in 0..100_000 {
+        store.commit(put(format!("key{at}"), "x".repeat(200))).unwrap();
+        for file in segments(path) {
+            // The checkpoint's thread may just have renamed it.
+            let Ok(inode) = fs::metadata(&file).map(|about| about.ino()) else { continue };
+            match file.extension().is_some_and(|extension| extension == "spare") {
+                true => drop(spares.insert(inode)),
+                false if spares.contains(&inode) => return (file, at + 1),
+                false => {}
+            }
+        }
+    }
+    panic!("no segment was used again");
+}
+
+#[test]
+fn a_segment_that_was_another_before_ends_with_its_own_frames() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(small(folder.path())).unwrap();
+    let (segment, count) = written_again(&mut store, folder.path());
+    let before = fs::read(&segment).unwrap();
+    let batch = put(format!("key{count}"), "y".repeat(100));
+    let length = frame::frame_bytes(&batch);
+    store.commit(batch).unwrap();
+    let after = fs::read(&segment).unwrap();
+    drop(store);
+    let changed: Vec<usize> = (0..after.len()).filter(|at| before.get(*at) != after.get(*at)).collect();
+    let (first, last) = (changed[0], changed[changed.len() - 1]);
+    assert!(last - first <= length + frame::HEADER_BYTES, "one frame and the zeros behind it");
+    assert!(!frame::is_zero(&after[first + length + frame::HEADER_BYTES..]), "something of another is left");
+    let Read::Header(header) = segment::Header::decode(&after) else { panic!("no header") };
+    let mark = Mark { segment: header.number - 1, sequence: header.first - 1 };
+    let log = tempfile::tempdir().unwrap();
+    let replayed = |bytes: &[u8]| {
+        fs::write(segment::path(log.path(), header.number), bytes).unwrap();
+        let replay = Replay { folder: log.path(), io: &RealIo, mark, read_only: false };
+        replay.run(&mut |_, _| {}).unwrap().sequence
+    };
+    // Cut off anywhere, from either side: what is left of the other is neither replayed nor damage.
+    for cut in first..=last + 1 {
+        let is_whole = cut >= first + length;
+        let torn = [&after[..cut], &before[cut..]].concat();
+        assert_eq!(replayed(&torn), count as u64 + u64::from(is_whole), "cut at {cut}");
+        if cut > first {
+            let torn = [&before[..cut], &after[cut..]].concat();
+            assert_eq!(replayed(&torn), count as u64, "begins at {cut}");
+        }
+    }
+    assert_eq!(keys(&mut DiskStore::open(small(folder.path())).unwrap()).len(), count + 1);
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! How large a round may be. Each costs a sync, so it should be large. But if it takes in everybody who asks, all of them
+//! wait for the shard and after that the shard waits for all of them: smaller ones in turn keep both busy. So a round is to
+//! take a few times as long as its sync, and no longer.
+
+use std::time::Duration;
+
+/// What it may take to apply a round, in syncs. To write it and to answer takes about as long again.
+const SYNCS: f64 = 1.0;
+/// Rounds are not made smaller than this many commands.
+const CALLS_MIN: usize = 96;
+/// How much the last round or sync changes what is known, as a share.
+const WEIGHT: f64 = 1.0 / 16.0;
+/// The most that one of them counts for, as a multiple of what was known: now and then a disk takes very long.
+const STRAY: f64 = 4.0;
+
+/// What rounds and syncs took so far.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Microseconds; 0: not known.
+    sync: f64,
+    call: f64,
+}
+
+fn learn(known: &mut f64, micros: f64) {
+    match *known == 0.0 {
+        true => *known = micros,
+        false => *known += (micros.min(STRAY * *known) - *known) * WEIGHT,
+    }
+}
+
+impl Pace {
+    /// A sync took so long.
+    pub(super) fn synced(&mut self, took: Duration) {
+        learn(&mut self.sync, took.as_secs_f64() * 1e6);
+    }
+
+    /// So many commands were applied in this time.
+    pub(super) fn applied(&mut self, calls: usize, took: Duration) {
+        if calls > 0 {
+            learn(&mut self.call, took.as_secs_f64() * 1e6 / calls as f64);
+        }
+    }
+
+    /// Commands that the next round may have; all that are allowed where nobody has to sync.
+    pub(super) fn calls(&self, calls_max: usize) -> usize {
+        if self.sync == 0.0 || self.call == 0.0 {
+            return calls_max;
+        }
+        ((SYNCS * self.sync / self.call) as usize).max(CALLS_MIN).min(calls_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn micros(count: u64) -> Duration {
+        Duration::from_micros(count)
+    }
+
+    #[test]
+    fn a_round_takes_a_few_syncs() {
+        let mut pace = Pace::default();
+        pace.applied(100, micros(100));
+        assert_eq!(pace.calls(4096), 4096, "nothing was synced yet");
+        pace.synced(micros(150));
+        assert_eq!(pace.calls(4096), 150);
+        assert_eq!(pace.calls(100), 100, "the bound");
+        pace.synced(micros(1_000_000));
+        assert_eq!(pace.calls(4096), 178, "a stray one counts as four");
+        (0..200).for_each(|_| pace.synced(micros(20)));
+        assert_eq!(pace.calls(4096), CALLS_MIN);
+        (0..200).for_each(|_| pace.synced(micros(2000)));
+        assert!((1900..=2000).contains(&pace.calls(4096)), "{}", pace.calls(4096));
+        pace.applied(0, micros(1));
+        (0..200).for_each(|_| pace.applied(100, micros(25)));
+        assert_eq!(pace.calls(4096), 4096, "commands that cost less");
+    }
+}
