@@ -99,6 +99,46 @@ pub struct Changes {
     pub dropped: Vec<BodyId>,
 }
 
+/// Entries that a list which is used in every round keeps room for.
+const KEPT_ENTRIES_MAX: usize = 1 << 14;
+
+/// The list, to be used again: without its memory, if it was a large round.
+pub(crate) fn emptied<T>(mut list: Vec<T>) -> Vec<T> {
+    list.clear();
+    list.shrink_to(KEPT_ENTRIES_MAX);
+    list
+}
+
+/// Where a round's changes go.
+pub trait Keep {
+    /// A header record to write.
+    fn put(&mut self, key: &[u8], value: &[u8]);
+    /// A header record to delete.
+    fn delete(&mut self, key: &[u8]);
+    /// A body to write.
+    fn put_body(&mut self, id: BodyId, bytes: Bytes);
+    /// A body to delete.
+    fn delete_body(&mut self, id: BodyId);
+}
+
+impl Keep for Changes {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.puts.push((key.to_vec(), value.to_vec()));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.deletes.push(key.to_vec());
+    }
+
+    fn put_body(&mut self, id: BodyId, bytes: Bytes) {
+        self.bodies.push((id, bytes));
+    }
+
+    fn delete_body(&mut self, id: BodyId) {
+        self.dropped.push(id);
+    }
+}
+
 impl Changes {
     /// Whether there is nothing to store.
     pub fn is_empty(&self) -> bool {
@@ -181,21 +221,28 @@ impl Engine {
     /// Ends the round: everything changed since the last call, as records.
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = Changes::default();
-        for name in std::mem::take(&mut self.round.tenants) {
+        self.write_changes(&mut changes);
+        changes
+    }
+
+    /// The same, handed to `out` record by record.
+    pub fn write_changes(&mut self, out: &mut impl Keep) {
+        for name in self.round.tenants.drain(..) {
             if let Some(tenant) = self.tenants.get_mut(&name) {
-                record::collect(&name, tenant, &mut changes);
+                record::collect(&name, tenant, out);
             }
         }
         let first = self.round.first_body;
         self.round.first_body += self.round.bodies.len() as u64;
-        let bodies = std::mem::take(&mut self.round.bodies).into_iter().enumerate();
         self.round.bodies_bytes = 0;
-        changes.bodies = bodies
-            .filter(|(_, (_, dropped))| !dropped)
-            .map(|(index, (bytes, _))| (BodyId(first + index as u64), bytes))
-            .collect();
-        changes.dropped = std::mem::take(&mut self.round.dropped);
-        changes
+        for (index, (bytes, dropped)) in self.round.bodies.drain(..).enumerate() {
+            if !dropped {
+                out.put_body(BodyId(first + index as u64), bytes);
+            }
+        }
+        self.round.dropped.drain(..).for_each(|id| out.delete_body(id));
+        self.round.bodies = emptied(std::mem::take(&mut self.round.bodies));
+        self.round.dropped = emptied(std::mem::take(&mut self.round.dropped));
     }
 
     /// Whether [`Engine::take_changes`] may have anything to give.

@@ -54,7 +54,7 @@ mod worker;
 pub use audit::Finding;
 pub use command::*;
 pub use cron::{CRON_BACKLOG_MAX, CRON_BYTES_MAX, Cron};
-pub use engine::{Changes, Decoder, Engine, Loaded, Loader};
+pub use engine::{Changes, Decoder, Engine, Keep, Loaded, Loader};
 pub use event::{Event, TrackedEvent};
 pub use job::{Entry, Failure, Job, Place, Reported, State, What};
 pub use keyspace::{KeyAnswer, KeyCommand, Value};

@@ -11,11 +11,12 @@
 //! 3. add a fixture of the old form to `tests/fixtures` and a test that loads it;
 //! 4. say so in CHANGELOG.md.
 
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::engine::Changes;
+use crate::engine::{Keep, emptied};
 use crate::job::{Flag, Job};
 use crate::name::NamePool;
 use crate::queue::Queue;
@@ -67,7 +68,8 @@ impl std::hash::Hash for Score {
     }
 }
 
-fn encode_key(tenant: &Name, key: &Key) -> Vec<u8> {
+/// Replaces `bytes` by the key.
+fn encode_key(bytes: &mut Vec<u8>, tenant: &Name, key: &Key) {
     let (kind, prefix, name): (u8, &[u8], &Name) = match key {
         Key::Job(name) => (b'j', b"", name),
         Key::Queue(name) => (b'q', b"", name),
@@ -84,13 +86,12 @@ fn encode_key(tenant: &Name, key: &Key) -> Vec<u8> {
             (b'd', &[&length.to_be_bytes(), jid.bytes()].concat(), name)
         }
     };
-    let mut bytes = Vec::with_capacity(2 + tenant.bytes().len() + prefix.len() + name.bytes().len());
+    bytes.clear();
     bytes.push(kind);
     bytes.push(u8::try_from(tenant.bytes().len()).unwrap_or(u8::MAX));
     bytes.extend_from_slice(tenant.bytes());
     bytes.extend_from_slice(prefix);
     bytes.extend_from_slice(name.bytes());
-    bytes
 }
 
 /// The tenant's name and the record's in a key.
@@ -139,7 +140,9 @@ pub fn renumber(key: &[u8], value: &[u8], each: &mut dyn FnMut(&mut BodyId)) -> 
     let Key::Job(_) = name else { return Ok(value.to_vec()) };
     let mut job = decode_job(&name, value)?;
     job.bodies_mut(each);
-    Ok(Encoder::default().encode_job(&job))
+    let mut encoder = Encoder::default();
+    encoder.encode_job(&job);
+    Ok(encoder.value)
 }
 
 /// A key in words, for error messages.
@@ -151,60 +154,75 @@ pub fn describe_key(bytes: &[u8]) -> String {
     }
 }
 
-/// Encodes values in a buffer that is used again: what comes out is no larger than it must be.
+/// Encodes keys and values, one at a time, in buffers that are used again.
 #[derive(Default)]
 struct Encoder {
-    buffer: Vec<u8>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// postcard's own way to append to a vector goes byte by byte.
+struct Append<'a>(&'a mut Vec<u8>);
+
+impl Flavor for Append<'_> {
+    type Output = ();
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
 }
 
 impl Encoder {
-    fn encode<T: Serialize>(&mut self, value: &T) -> Vec<u8> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        buffer.push(VERSION);
+    fn encode<T: Serialize>(&mut self, value: &T) {
+        self.value.clear();
+        self.value.push(VERSION);
         // Serialising plain structs into memory has no way to fail.
-        self.buffer = postcard::to_extend(value, buffer).unwrap_or_default();
-        self.buffer.as_slice().to_vec()
+        let _ = postcard::serialize_with_flavor(value, Append(&mut self.value));
     }
 
-    fn encode_job(&mut self, job: &Job) -> Vec<u8> {
-        let mut bytes = self.encode(job);
-        let more = job.more.as_deref();
-        if let Some(trace) = more.and_then(|more| more.trace.as_ref()) {
-            push_field(&mut bytes, TRACE, trace.bytes());
+    fn encode_job(&mut self, job: &Job) {
+        self.encode(job);
+        let Some(more) = job.more.as_deref() else { return };
+        if let Some(trace) = &more.trace {
+            push_field(&mut self.value, TRACE, trace.bytes());
         }
-        if let Some(report) = more.and_then(|more| more.report.as_deref()) {
-            push_field(&mut bytes, REPORT, &postcard::to_stdvec(report).unwrap_or_default());
+        if let Some(report) = more.report.as_deref() {
+            push_field(&mut self.value, REPORT, &postcard::to_stdvec(report).unwrap_or_default());
         }
         if let Some(task) = job.task() {
-            push_field(&mut bytes, TASK, &postcard::to_stdvec(task).unwrap_or_default());
+            push_field(&mut self.value, TASK, &postcard::to_stdvec(task).unwrap_or_default());
         }
-        bytes
     }
 
-    fn encode_worker(&mut self, worker: &Worker) -> Vec<u8> {
-        let mut bytes = self.encode(worker);
+    fn encode_worker(&mut self, worker: &Worker) {
+        self.encode(worker);
         if let Some(facts) = &worker.facts {
-            push_field(&mut bytes, FACTS, facts.bytes());
+            push_field(&mut self.value, FACTS, facts.bytes());
         }
         if worker.drain {
-            push_field(&mut bytes, DRAIN, b"");
+            push_field(&mut self.value, DRAIN, b"");
         }
-        bytes
     }
-}
 
-impl Encoder {
-    fn encode_recur(&mut self, recur: &Recur) -> Vec<u8> {
-        let mut bytes = self.encode(recur);
+    fn encode_recur(&mut self, recur: &Recur) {
+        self.encode(recur);
         if let Some(cron) = &recur.cron {
-            push_field(&mut bytes, CRON, cron.text().as_bytes());
-            push_field(&mut bytes, ZONE, cron.zone().as_bytes());
+            push_field(&mut self.value, CRON, cron.text().as_bytes());
+            push_field(&mut self.value, ZONE, cron.zone().as_bytes());
         }
         if recur.paused {
-            push_field(&mut bytes, PAUSED, b"");
+            push_field(&mut self.value, PAUSED, b"");
         }
-        bytes
     }
 }
 
@@ -312,30 +330,39 @@ fn decode_first<'a, T: DeserializeOwned>(key: &Key, bytes: &'a [u8]) -> Result<(
 }
 
 /// Everything changed in a tenant since the last call, as records.
-pub(crate) fn collect(name: &Name, tenant: &mut Tenant, changes: &mut Changes) {
+pub(crate) fn collect(name: &Name, tenant: &mut Tenant, out: &mut impl Keep) {
     let mut encoder = Encoder::default();
-    for jid in std::mem::take(&mut tenant.indexes.dirty_jobs) {
-        let key = encode_key(name, &Key::Job(jid.clone()));
-        match tenant.jobs.get_mut(&jid) {
+    let mut dirty_jobs = std::mem::take(&mut tenant.indexes.dirty_jobs);
+    for jid in dirty_jobs.drain(..) {
+        let change = match tenant.jobs.get_mut(&jid) {
             Some(job) if job.flags.has(Flag::Dirty) => {
                 job.flags.set(Flag::Dirty, false);
-                changes.puts.push((key, encoder.encode_job(job)));
+                encoder.encode_job(job);
+                true
             }
-            Some(_) => {} // listed twice
-            None => changes.deletes.push(key),
+            Some(_) => continue, // listed twice
+            None => false,
+        };
+        encode_key(&mut encoder.key, name, &Key::Job(jid));
+        match change {
+            true => out.put(&encoder.key, &encoder.value),
+            false => out.delete(&encoder.key),
         }
     }
-    for key in std::mem::take(&mut tenant.indexes.dirty) {
-        let bytes = encode_key(name, &key);
-        match value_of(tenant, &key, &mut encoder) {
-            Some(value) => changes.puts.push((bytes, value)),
-            None => changes.deletes.push(bytes),
+    tenant.indexes.dirty_jobs = emptied(dirty_jobs);
+    let mut dirty = std::mem::take(&mut tenant.indexes.dirty);
+    for key in dirty.drain() {
+        encode_key(&mut encoder.key, name, &key);
+        match encode_noun(tenant, &key, &mut encoder) {
+            Some(()) => out.put(&encoder.key, &encoder.value),
+            None => out.delete(&encoder.key),
         }
     }
+    tenant.indexes.dirty = dirty;
 }
 
-/// The stored value of a noun; none: it is gone.
-fn value_of(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<Vec<u8>> {
+/// Encodes a noun's stored value; none: it is gone.
+fn encode_noun(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<()> {
     let indexes = &tenant.indexes;
     match key {
         Key::Job(jid) => tenant.jobs.get(jid).map(|job| encoder.encode_job(job)),
@@ -362,7 +389,7 @@ fn value_of(tenant: &Tenant, key: &Key, encoder: &mut Encoder) -> Option<Vec<u8>
         Key::Scratch(name) => indexes.keyspace.slots.get(name).map(|noun| encoder.encode(noun)),
         Key::Edge(jid, other) => {
             let more = tenant.jobs.get(jid)?.more.as_deref()?;
-            more.dependencies.contains(other).then(|| vec![VERSION])
+            more.dependencies.contains(other).then(|| encoder.encode(&()))
         }
     }
 }

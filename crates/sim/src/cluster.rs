@@ -578,7 +578,7 @@ fn batch_of(engine: &mut Engine) -> Batch {
     let mut batch = Batch::default();
     changes.puts.into_iter().for_each(|(key, value)| batch.put(Space::Header, key, value));
     changes.deletes.into_iter().for_each(|key| batch.delete(Space::Header, key));
-    changes.dropped.iter().for_each(|id| batch.delete(Space::Body, id.key().to_vec()));
-    changes.bodies.into_iter().for_each(|(id, bytes)| batch.put(Space::Body, id.key().to_vec(), bytes));
+    changes.dropped.iter().for_each(|id| batch.delete(Space::Body, id.key()));
+    changes.bodies.into_iter().for_each(|(id, bytes)| batch.put(Space::Body, id.key(), bytes));
     batch
 }

@@ -250,10 +250,10 @@ fn batch_of(changes: Changes) -> Batch {
         batch.delete(Space::Header, key);
     }
     for (id, bytes) in changes.bodies {
-        batch.put(Space::Body, id.key().to_vec(), bytes);
+        batch.put(Space::Body, id.key(), bytes);
     }
     for id in changes.dropped {
-        batch.delete(Space::Body, id.key().to_vec());
+        batch.delete(Space::Body, id.key());
     }
     batch
 }

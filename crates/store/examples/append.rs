@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use haul_store::{Batch, DiskOptions, DiskStore, Space, Store};
+use haul_store::{Batch, DiskOptions, DiskStore, Record, Space, Store};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -121,12 +121,9 @@ fn raw(path: &Path) -> Result<impl FnMut(Batch) -> Result<(), Failure>, Failure>
     let mut file = create(number)?;
     Ok(move |batch: Batch| {
         let mut buffer = Vec::with_capacity(batch.bytes() + 4);
-        for (_, key, value) in &batch.puts {
+        for Record { key, value, .. } in batch.records() {
             buffer.extend_from_slice(key);
-            buffer.extend_from_slice(value);
-        }
-        for (_, key) in &batch.deletes {
-            buffer.extend_from_slice(key);
+            buffer.extend_from_slice(value.unwrap_or_default());
         }
         let crc = crc32fast::hash(&buffer);
         buffer.extend_from_slice(&crc.to_le_bytes());
@@ -150,11 +147,11 @@ fn fjall_alone(path: &Path) -> Result<impl FnMut(Batch) -> Result<(), Failure>, 
     Ok(move |batch: Batch| {
         let space = |space| if space == Space::Header { &headers } else { &bodies };
         let mut write = database.batch().durability(Some(PersistMode::SyncData));
-        for (at, key, value) in batch.puts {
-            write.insert(space(at), key, value);
-        }
-        for (at, key) in batch.deletes {
-            write.remove(space(at), key);
+        for Record { space: at, key, value } in batch.records() {
+            match value {
+                Some(value) => write.insert(space(at), key, value),
+                None => write.remove(space(at), key),
+            }
         }
         Ok(write.commit()?)
     })

@@ -66,13 +66,13 @@ pub fn copied(reader: &dyn crate::Bodies) -> Contents {
     contents
 }
 
-fn put(store: &mut dyn Store, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+fn put(store: &mut dyn Store, space: Space, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
     let mut batch = Batch::default();
     batch.put(space, key, value);
     store.commit(batch).unwrap();
 }
 
-fn delete(store: &mut dyn Store, space: Space, key: impl Into<Bytes>) {
+fn delete(store: &mut dyn Store, space: Space, key: impl AsRef<[u8]>) {
     let mut batch = Batch::default();
     batch.delete(space, key);
     store.commit(batch).unwrap();

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use ::bytes::Bytes;
 
-pub use batch::{Batch, Space};
+pub use batch::{Batch, Record, Space};
 pub use disk::{DiskOptions, DiskStore, Durability};
 pub use fault::Fault;
 pub use memory::{Inject, MemoryDisk, MemoryStore};
@@ -130,7 +130,7 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Bytes on disk in all: log and base.
     pub disk_bytes: u64,
-    /// Bytes of records held in memory until they are in the base.
+    /// Bytes held in memory until they are in the base: records as they are in the log.
     pub pending_bytes: u64,
     /// Times the pending records were written to the base.
     pub checkpoints: u64,

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use crate::pins::Pins;
-use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space, Stats, Store, Ticket};
+use crate::{
+    Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Record, Space, Stats, Store, Ticket,
+};
 
 /// What the next commit on a [`MemoryDisk`] does instead of succeeding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,22 +126,23 @@ impl MemoryStore {
         fault
     }
 
-    fn apply(&mut self, batch: Batch) {
+    fn apply(&mut self, batch: &Batch) {
         self.sequence += 1;
         let mut ghosts = self.shared.ghosts();
         let mut state = self.shared.disk.lock();
         let oldest = self.shared.pins.advance(self.sequence);
         ghosts.retain(|_, (deleted_by, _)| *deleted_by > oldest);
-        for (space, key, value) in batch.puts {
-            state.space(space).insert(key, value);
-        }
-        for (space, key) in batch.deletes {
-            let old = state.space(space).remove(&key);
+        for Record { space, key, value } in batch.records() {
+            if let Some(value) = value {
+                state.space(space).insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+                continue;
+            }
+            let old = state.space(space).remove(key);
             if let Some(old) = old
                 && space == Space::Body
                 && self.sequence > oldest
             {
-                ghosts.insert(key, (self.sequence, old));
+                ghosts.insert(Bytes::copy_from_slice(key), (self.sequence, old));
             }
         }
     }
@@ -168,13 +171,13 @@ impl Store for MemoryStore {
             Inject::Full => return Err(Fault::Full { what: "injected".to_owned() }),
             Inject::Lose { kept: false } => return Err(self.poison("injected loss")),
             Inject::Lose { kept: true } => {
-                self.apply(batch);
+                self.apply(&batch);
                 return Err(self.poison("injected loss"));
             }
             Inject::Succeed => {}
         }
         let bytes = batch.bytes() as u64;
-        self.apply(batch);
+        self.apply(&batch);
         self.stats.commits += 1;
         self.stats.bytes_written += bytes;
         Ok(())

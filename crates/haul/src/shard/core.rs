@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
-use hashbrown::HashMap;
-use haul_engine::{BodyId, Call, Changes, Command, Engine, Event, KeyAnswer, Name, Notice, Refusal, Reply};
+use haul_engine::{BodyId, Call, Command, Engine, Event, Keep, KeyAnswer, Name, Notice, Refusal, Reply};
 use haul_store::{Batch, Bodies, Fault, Pin, Space, Store, Ticket};
 
 use super::load;
@@ -17,6 +16,8 @@ use crate::bus::Listeners;
 
 /// Bytes of recently written bodies kept at hand for the pops that follow their puts.
 const RECENT_BYTES_MAX: usize = 32 << 20;
+/// Their numbers, those that are gone again included.
+const RECENT_BODIES_MAX: usize = 1 << 18;
 
 /// Commands of one client that are applied without interleaving, in one round.
 pub(crate) struct Request {
@@ -97,7 +98,7 @@ pub(crate) struct Core {
     /// The disk was full at the last commit: only looks are served until a probe succeeds.
     full: Option<Full>,
     /// What the last round that changed anything wrote, or tried to.
-    round_bytes: usize,
+    written: RoundSize,
     /// Not let out yet.
     open: Vec<Answer>,
     events: Vec<(Name, Vec<Event>)>,
@@ -168,7 +169,7 @@ impl Core {
             recent: Recent::default(),
             waiters: Waiters::default(),
             full: None,
-            round_bytes: 0,
+            written: RoundSize::default(),
             open: Vec::new(),
             events: Vec::new(),
             notices: Vec::new(),
@@ -377,12 +378,17 @@ impl Core {
     /// Ends the round: gives its changes to the store. Nothing of it may be let out before its ticket has come true.
     /// Err: the memory must be dropped and loaded again.
     pub(crate) fn finish(&mut self) -> Result<Round, Fault> {
-        let changes = self.engine.take_changes();
-        let (ticket, size) = match changes.is_empty() {
-            // Whoever only looks must still be the one to ask.
-            true => (self.store.submit(Batch::default())?, None),
-            false => self.commit(changes).map(|(ticket, size)| (ticket, Some(size)))?,
-        };
+        // Most rounds are as large as the one before.
+        let batch = Batch::with_capacity(self.written.bytes + RECORD_ROOM_BYTES * (self.written.records + 8));
+        let mut round = Written { batch, recent: &mut self.recent };
+        self.engine.write_changes(&mut round);
+        let batch = round.batch;
+        let size = (!batch.is_empty()).then(|| RoundSize { records: batch.len(), bytes: batch.bytes() });
+        if let Some(size) = size {
+            self.written = size;
+        }
+        // Also if it is empty: whoever only looks must still be the one to ask.
+        let ticket = self.store.submit(batch)?;
         let next = Vec::with_capacity(self.open.len());
         Ok(Round {
             ticket,
@@ -394,30 +400,9 @@ impl Core {
         })
     }
 
-    fn commit(&mut self, changes: Changes) -> Result<(Ticket, RoundSize), Fault> {
-        let mut batch = Batch::default();
-        for (key, value) in changes.puts {
-            batch.put(Space::Header, key, value);
-        }
-        for key in changes.deletes {
-            batch.delete(Space::Header, key);
-        }
-        for id in &changes.dropped {
-            self.recent.forget(*id);
-            batch.delete(Space::Body, Bytes::copy_from_slice(&id.key()));
-        }
-        for (id, bytes) in changes.bodies {
-            self.recent.keep(id, bytes.clone());
-            batch.put(Space::Body, Bytes::copy_from_slice(&id.key()), bytes);
-        }
-        let size = RoundSize { records: batch.len(), bytes: batch.bytes() };
-        self.round_bytes = size.bytes;
-        Ok((self.store.submit(batch)?, size))
-    }
-
     /// What the round at hand would have written.
     pub(crate) fn round_bytes(&self) -> usize {
-        self.round_bytes
+        self.written.bytes
     }
 
     /// Whether the open round has anything to answer or to keep.
@@ -479,7 +464,7 @@ pub(crate) struct Full {
 }
 
 /// How much a round changed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundSize {
     pub(crate) records: usize,
     pub(crate) bytes: usize,
@@ -493,32 +478,73 @@ fn is_empty_handed(outcome: &Outcome) -> bool {
     }
 }
 
-/// Bodies written lately, the oldest dropped first.
+/// What a batch takes for a record besides its key and value, about.
+const RECORD_ROOM_BYTES: usize = 8;
+
+/// A round on its way to the store.
+struct Written<'a> {
+    batch: Batch,
+    recent: &'a mut Recent,
+}
+
+impl Keep for Written<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.batch.put(Space::Header, key, value);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.batch.delete(Space::Header, key);
+    }
+
+    fn put_body(&mut self, id: BodyId, bytes: Bytes) {
+        self.batch.put(Space::Body, id.key(), &bytes);
+        self.recent.keep(id, bytes);
+    }
+
+    fn delete_body(&mut self, id: BodyId) {
+        self.batch.delete(Space::Body, id.key());
+        self.recent.forget(id);
+    }
+}
+
+/// Bodies written lately, the oldest dropped first. Their numbers follow each other, with few gaps.
 #[derive(Default)]
 struct Recent {
-    bodies: HashMap<BodyId, Bytes>,
-    order: VecDeque<BodyId>,
+    /// The number of the first one.
+    first: u64,
+    bodies: VecDeque<Option<Bytes>>,
     bytes: usize,
 }
 
 impl Recent {
+    fn slot(&self, id: BodyId) -> Option<usize> {
+        usize::try_from(id.0.checked_sub(self.first)?).ok()
+    }
+
     fn get(&self, id: BodyId) -> Option<Bytes> {
-        self.bodies.get(&id).cloned()
+        self.bodies.get(self.slot(id)?)?.clone()
     }
 
     fn keep(&mut self, id: BodyId, bytes: Bytes) {
+        let next = self.first + self.bodies.len() as u64;
+        match id.0.checked_sub(next) {
+            Some(gap) if gap < RECENT_BODIES_MAX as u64 => self.bodies.extend((0..gap).map(|_| None)),
+            _ => *self = Recent { first: id.0, ..Recent::default() },
+        }
         self.bytes += bytes.len();
-        self.bodies.insert(id, bytes);
-        self.order.push_back(id);
-        while self.bytes > RECENT_BYTES_MAX || self.order.len() > 2 * self.bodies.len() + 1024 {
-            let Some(oldest) = self.order.pop_front() else { break };
-            self.forget(oldest);
+        self.bodies.push_back(Some(bytes));
+        while self.bytes > RECENT_BYTES_MAX
+            || self.bodies.len() > RECENT_BODIES_MAX
+            || matches!(self.bodies.front(), Some(None))
+        {
+            let Some(oldest) = self.bodies.pop_front() else { break };
+            self.first += 1;
+            self.bytes -= oldest.map_or(0, |bytes| bytes.len());
         }
     }
 
     fn forget(&mut self, id: BodyId) {
-        if let Some(bytes) = self.bodies.remove(&id) {
-            self.bytes -= bytes.len();
-        }
+        let slot = self.slot(id).and_then(|slot| self.bodies.get_mut(slot)).and_then(Option::take);
+        self.bytes -= slot.map_or(0, |bytes| bytes.len());
     }
 }

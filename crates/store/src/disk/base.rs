@@ -93,14 +93,14 @@ impl Base {
         Write { batch: self.database.batch(), bytes: 0 }
     }
 
-    pub(crate) fn put(&self, write: &mut Write, space: Space, key: &Bytes, value: &[u8]) {
+    pub(crate) fn put(&self, write: &mut Write, space: Space, key: &[u8], value: &[u8]) {
         write.bytes += key.len() + value.len();
-        write.batch.insert(self.keyspace(space), key.clone(), seal(key, value));
+        write.batch.insert(self.keyspace(space), key, seal(key, value));
     }
 
-    pub(crate) fn delete(&self, write: &mut Write, space: Space, key: &Bytes) {
+    pub(crate) fn delete(&self, write: &mut Write, space: Space, key: &[u8]) {
         write.bytes += key.len();
-        write.batch.remove(self.keyspace(space), key.clone());
+        write.batch.remove(self.keyspace(space), key);
     }
 
     pub(crate) fn set_mark(&self, write: &mut Write, mark: Mark) {

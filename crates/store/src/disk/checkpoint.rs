@@ -9,15 +9,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use super::base::{Base, Mark, Write};
 use super::io::sync_folder;
 use super::log::Spares;
-use super::pending::{Body, Layer};
+use super::pending::Layer;
 use super::records::Records;
 use super::segment;
-use crate::{Fault, Space};
+use crate::{Fault, Record, Space};
 
 /// Bytes written to the base as one.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -229,17 +227,17 @@ impl Worker {
         let base = self.records.base();
         let base = base.get()?;
         let mut writer = Writer { base, write: base.write(), records: 0 };
-        for (key, value) in sorted(layer.headers.iter()) {
+        for (_, Record { key, value, .. }) in sorted(layer, Space::Header) {
             match value {
                 Some(value) => writer.put(Space::Header, key, value)?,
                 None => writer.delete(Space::Header, key)?,
             }
         }
-        for (key, body) in sorted(layer.bodies.iter()) {
-            match body {
-                Body::Here(value) => writer.put(Space::Body, key, value)?,
-                Body::Gone(by) => {
-                    self.haunt(base, key, *by)?;
+        for (by, Record { key, value, .. }) in sorted(layer, Space::Body) {
+            match value {
+                Some(value) => writer.put(Space::Body, key, value)?,
+                None => {
+                    self.haunt(base, key, by)?;
                     writer.delete(Space::Body, key)?;
                 }
             }
@@ -252,7 +250,7 @@ impl Worker {
     }
 
     /// Keeps a body that goes from the base for the pins that may still ask for it.
-    fn haunt(&self, base: &Base, key: &Bytes, by: u64) -> Result<(), Fault> {
+    fn haunt(&self, base: &Base, key: &[u8], by: u64) -> Result<(), Fault> {
         if by > self.records.pins().oldest()
             && let Some(value) = base.get(Space::Body, key)?
         {
@@ -263,10 +261,10 @@ impl Worker {
 }
 
 /// Sorted writes are cheaper for a tree than those in a hash's order.
-fn sorted<'a, V>(entries: impl Iterator<Item = (&'a Bytes, &'a V)>) -> Vec<(&'a Bytes, &'a V)> {
-    let mut entries: Vec<_> = entries.collect();
-    entries.sort_unstable_by_key(|(key, _)| *key);
-    entries
+fn sorted(layer: &Layer, space: Space) -> Vec<(u64, Record<'_>)> {
+    let mut records: Vec<_> = layer.records(space).collect();
+    records.sort_unstable_by_key(|(_, record)| record.key);
+    records
 }
 
 /// Writes to the base in chunks.
@@ -277,13 +275,13 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn put(&mut self, space: Space, key: &Bytes, value: &Bytes) -> Result<(), Fault> {
+    fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<(), Fault> {
         self.base.put(&mut self.write, space, key, value);
         self.count()
     }
 
     /// Only what is there: most of what is deleted was put since the last checkpoint.
-    fn delete(&mut self, space: Space, key: &Bytes) -> Result<(), Fault> {
+    fn delete(&mut self, space: Space, key: &[u8]) -> Result<(), Fault> {
         if !self.base.contains(space, key)? {
             return Ok(());
         }

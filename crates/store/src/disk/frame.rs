@@ -4,18 +4,13 @@
 //! A checksum starts with the segment's salt, a random number: neither old bytes nor bytes that a
 //! client put into a body can pass for a frame.
 
-use bytes::Bytes;
-
-use crate::{Batch, Space};
+use crate::Batch;
+use crate::batch::ROOM_BYTES;
 
 /// Bytes before a frame's payload.
-pub(crate) const HEADER_BYTES: usize = 32;
+pub(crate) const HEADER_BYTES: usize = ROOM_BYTES;
 
 const MAGIC: [u8; 4] = *b"HFrm";
-const PUT_HEADER: u8 = 1;
-const PUT_BODY: u8 = 2;
-const DELETE_HEADER: u8 = 3;
-const DELETE_BODY: u8 = 4;
 
 /// What a frame says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,31 +34,18 @@ pub(crate) enum Found<'a> {
 
 /// How long the frame of this batch is.
 pub(crate) fn frame_bytes(batch: &Batch) -> usize {
-    HEADER_BYTES + batch.bytes() + batch.puts.len() * 7 + batch.deletes.len() * 3
+    batch.buffer_bytes()
 }
 
-/// Replaces `out` by the batch's frame and the zeros that end the log behind it. The batch was checked against the limits.
-pub(crate) fn encode(out: &mut Vec<u8>, salt: u64, label: Label, batch: &Batch) {
-    out.clear();
-    out.reserve(frame_bytes(batch) + HEADER_BYTES);
-    out.resize(HEADER_BYTES, 0);
-    for (space, key, value) in &batch.puts {
-        let kind = if *space == Space::Header { PUT_HEADER } else { PUT_BODY };
-        out.push(kind);
-        out.extend_from_slice(&(key.len() as u16).to_le_bytes());
-        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
-        out.extend_from_slice(key);
-        out.extend_from_slice(value);
+/// Makes a frame of the batch, in the batch itself, with the zeros behind it that end the log. No record begins with a
+/// zero: they end the batch too.
+pub(crate) fn encode(batch: &mut Batch, salt: u64, label: Label) -> &[u8] {
+    let out = batch.buffer();
+    if let Some((head, payload)) = out.split_first_chunk_mut::<HEADER_BYTES>() {
+        *head = encode_head(salt, label, payload);
     }
-    for (space, key) in &batch.deletes {
-        let kind = if *space == Space::Header { DELETE_HEADER } else { DELETE_BODY };
-        out.push(kind);
-        out.extend_from_slice(&(key.len() as u16).to_le_bytes());
-        out.extend_from_slice(key);
-    }
-    let Some((head, payload)) = out.split_first_chunk_mut::<HEADER_BYTES>() else { return };
-    *head = encode_head(salt, label, payload);
-    out.resize(out.len() + HEADER_BYTES, 0);
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    out
 }
 
 fn encode_head(salt: u64, label: Label, payload: &[u8]) -> [u8; HEADER_BYTES] {
@@ -139,37 +121,10 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// The batch in a payload. `None` if it is malformed, which a matching checksum should have excluded.
-pub(crate) fn decode(payload: &[u8]) -> Option<Batch> {
-    let mut batch = Batch::default();
-    let mut rest = payload;
-    while let Some((kind, after)) = rest.split_first() {
-        let (key_length, after) = after.split_first_chunk::<2>()?;
-        let key_length = usize::from(u16::from_le_bytes(*key_length));
-        match *kind {
-            PUT_HEADER | PUT_BODY => {
-                let space = if *kind == PUT_HEADER { Space::Header } else { Space::Body };
-                let (value_length, after) = after.split_first_chunk::<4>()?;
-                let (key, after) = after.split_at_checked(key_length)?;
-                let (value, after) = after.split_at_checked(u32::from_le_bytes(*value_length) as usize)?;
-                batch.put(space, Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
-                rest = after;
-            }
-            DELETE_HEADER | DELETE_BODY => {
-                let space = if *kind == DELETE_HEADER { Space::Header } else { Space::Body };
-                let (key, after) = after.split_at_checked(key_length)?;
-                batch.delete(space, Bytes::copy_from_slice(key));
-                rest = after;
-            }
-            _ => return None,
-        }
-    }
-    Some(batch)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Space;
 
     fn sample() -> Batch {
         let mut batch = Batch::default();
@@ -181,23 +136,25 @@ mod tests {
         batch
     }
 
+    fn framed(salt: u64, label: Label) -> Vec<u8> {
+        encode(&mut sample(), salt, label).to_vec()
+    }
+
     #[test]
     fn a_frame_is_read_back() {
         let label = Label { sequence: 9, durable: 8 };
-        let mut bytes = Vec::new();
-        encode(&mut bytes, 77, label, &sample());
+        let bytes = framed(77, label);
         assert_eq!(bytes.len(), frame_bytes(&sample()) + HEADER_BYTES);
         let Found::Frame { label: read, payload, end } = read_at(&bytes, 0, 77) else { panic!("no frame") };
         assert_eq!((read, end), (label, frame_bytes(&sample())));
         assert_eq!(read_at(&bytes, end, 77), Found::End);
-        assert_eq!(decode(payload), Some(sample()));
+        assert_eq!(Batch::of(payload), Some(sample()));
         assert!(matches!(read_at(&bytes, 0, 78), Found::Bad(_)), "another segment's salt");
     }
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let mut bytes = Vec::new();
-        encode(&mut bytes, 1, Label { sequence: 1, durable: 0 }, &sample());
+        let mut bytes = framed(1, Label { sequence: 1, durable: 0 });
         for bit in 0..frame_bytes(&sample()) * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(matches!(read_at(&bytes, 0, 1), Found::Bad(_)), "bit {bit}");
@@ -207,13 +164,10 @@ mod tests {
 
     #[test]
     fn a_frame_behind_a_bad_place_is_found() {
-        let mut bytes = Vec::new();
-        encode(&mut bytes, 1, Label { sequence: 1, durable: 0 }, &sample());
+        let mut bytes = framed(1, Label { sequence: 1, durable: 0 });
         let first = frame_bytes(&sample());
         bytes.truncate(first);
-        let mut second = Vec::new();
-        encode(&mut second, 1, Label { sequence: 2, durable: 1 }, &sample());
-        bytes.extend_from_slice(&second);
+        bytes.extend_from_slice(&framed(1, Label { sequence: 2, durable: 1 }));
         bytes.extend_from_slice(&[0; 100]);
         assert_eq!(proof_after(&bytes, 0, 1, 1), Some((first, Label { sequence: 2, durable: 1 })));
         assert_eq!(proof_after(&bytes, 0, 1, 2), None, "written before batch 2 was durable");
@@ -223,8 +177,8 @@ mod tests {
 
     #[test]
     fn malformed_payloads_are_refused() {
-        for payload in [&[9, 0, 0][..], &[1], &[1, 1, 0, 9, 0, 0, 0, 1], &[3, 5, 0, 1]] {
-            assert_eq!(decode(payload), None);
+        for payload in [&[9, 0, 0][..], &[0, 0, 0], &[1], &[1, 1, 0, 9, 0, 0, 0, 1], &[3, 5, 0, 1]] {
+            assert_eq!(Batch::of(payload), None);
         }
     }
 }

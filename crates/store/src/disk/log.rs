@@ -21,9 +21,6 @@ static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 /// The largest frame that zeros are written for.
 const SMALL_FRAME_BYTES: usize = ZEROS.len() / 8;
 
-/// A frame's buffer larger than this is given back after use.
-const BUFFER_KEPT_BYTES: usize = 4 << 20;
-
 /// A segment that is no longer written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sealed {
@@ -97,7 +94,6 @@ pub(crate) struct Log {
     next_number: u64,
     /// The last batch appended.
     sequence: u64,
-    buffer: Vec<u8>,
 }
 
 /// Where a log continues.
@@ -119,7 +115,6 @@ impl Log {
             current: None,
             next_number: position.number + 1,
             sequence: position.sequence,
-            buffer: Vec::new(),
         }
     }
 
@@ -202,19 +197,15 @@ impl Log {
     }
 
     /// Appends the batch as the next one, without syncing it. On `Full` the log is as before.
-    pub(crate) fn append(&mut self, batch: &Batch, durable: u64) -> Result<(), Fault> {
+    pub(crate) fn append(&mut self, batch: &mut Batch, durable: u64) -> Result<(), Fault> {
         let Some(current) = &mut self.current else {
             return Err(Fault::Retry { what: "the log has no open segment".to_owned() });
         };
         let label = Label { sequence: self.sequence + 1, durable };
-        frame::encode(&mut self.buffer, current.salt, label, batch);
-        let ahead = current.write_ahead(self.io.as_ref(), self.buffer.len());
-        let write = || write_all_at(self.io.as_ref(), &current.file, &self.buffer, current.end);
-        let written = ahead.and_then(|()| write());
-        let length = self.buffer.len() as u64 - frame::HEADER_BYTES as u64;
-        if self.buffer.capacity() > BUFFER_KEPT_BYTES {
-            self.buffer = Vec::new();
-        }
+        let length = frame::frame_bytes(batch) as u64;
+        let frame = frame::encode(batch, current.salt, label);
+        let ahead = current.write_ahead(self.io.as_ref(), frame.len());
+        let written = ahead.and_then(|()| write_all_at(self.io.as_ref(), &current.file, frame, current.end));
         if let Err(error) = written {
             let rewound = current.rewind(self.io.as_ref());
             return Err(write_fault(&current.path, "append to the log", &error, rewound));

@@ -164,14 +164,14 @@ impl DiskStore {
         })
     }
 
-    fn try_submit(&mut self, batch: Batch) -> Result<Ticket, Fault> {
+    fn try_submit(&mut self, mut batch: Batch) -> Result<Ticket, Fault> {
         let bytes = frame::frame_bytes(&batch) as u64;
         self.make_room(bytes)?;
         if self.log.needs_segment(bytes) {
             self.seal()?;
             self.log.start_segment(bytes)?;
         }
-        self.log.append(&batch, self.durable())?;
+        self.log.append(&mut batch, self.durable())?;
         let sequence = self.log.sequence();
         self.tail.wrote(self.log.file(), sequence);
         let ticket = match &self.syncer {

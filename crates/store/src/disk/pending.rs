@@ -1,84 +1,160 @@
 //! What is in the log but not in the base yet, in memory: a layer that commits go to, and a frozen one
-//! that a checkpoint is writing out. The last value of a key is all that is kept, so what is put and
+//! that a checkpoint is writing out. The last change of a key is all that counts, so what is put and
 //! deleted between two checkpoints never reaches the base.
+//!
+//! A layer keeps the frames of the log as they are, and says where in them the last change of each key is: a round with
+//! thousands of records costs no allocation for each. What was overtaken stays until the layer is in the base; all of it is
+//! no more than the log may hold.
 //!
 //! Ghosts: bodies that are deleted but may still be asked for under a pin. Either the layer below still
 //! has the value (then the look-up goes on downwards), or it is kept here until the last such pin goes.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hashbrown::HashMap;
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use crate::{Batch, Space};
+use crate::batch::ROOM_BYTES;
+use crate::{Batch, Record, Space};
 
-/// A body's state in a layer.
+/// A batch as it lies in the log.
 #[derive(Clone, Debug)]
-pub(crate) enum Body {
-    /// Its value.
-    Here(Bytes),
-    /// Deleted by the batch of that number.
-    Gone(u64),
+struct Frame {
+    sequence: u64,
+    bytes: Bytes,
+}
+
+/// Where the last change of a key is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    hash: u32,
+    /// Which frame of the layer.
+    frame: u32,
+    /// Where in it.
+    offset: u32,
 }
 
 /// The changes of a run of batches, last one wins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layer {
-    /// `None`: deleted.
-    pub(crate) headers: HashMap<Bytes, Option<Bytes>>,
-    pub(crate) bodies: HashMap<Bytes, Body>,
-    /// Bytes of the keys and values.
+    frames: Vec<Frame>,
+    headers: HashTable<Place>,
+    bodies: HashTable<Place>,
+    hasher: DefaultHashBuilder,
+    /// Bytes of the frames.
     pub(crate) bytes: usize,
 }
 
 /// Entries that an emptied layer keeps room for, of each kind.
 const SPARE_ENTRIES_MAX: usize = 1 << 20;
 
+/// A table takes its places from the low bits of a hash and its marks from the high ones.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+fn frame_at(frames: &[Frame], place: Place) -> Option<(&Frame, Record<'_>)> {
+    let frame = frames.get(place.frame as usize)?;
+    let (record, _) = Record::first(frame.bytes.get(place.offset as usize..)?)?;
+    Some((frame, record))
+}
+
 impl Layer {
     fn is_empty(&self) -> bool {
-        self.headers.is_empty() && self.bodies.is_empty() && self.bytes == 0
+        self.frames.is_empty() && self.headers.is_empty() && self.bodies.is_empty()
     }
 
     /// Empties it and keeps its memory, within a bound.
     pub(crate) fn clear(&mut self) {
+        self.frames.clear();
         self.headers.clear();
-        self.headers.shrink_to(SPARE_ENTRIES_MAX);
+        self.headers.shrink_to(SPARE_ENTRIES_MAX, |place| spread(place.hash));
         self.bodies.clear();
-        self.bodies.shrink_to(SPARE_ENTRIES_MAX);
+        self.bodies.shrink_to(SPARE_ENTRIES_MAX, |place| spread(place.hash));
         self.bytes = 0;
     }
 
     /// Gives the memory back that it does not need.
     fn shrink(&mut self) {
-        self.headers.shrink_to_fit();
-        self.bodies.shrink_to_fit();
+        self.frames.shrink_to_fit();
+        self.headers.shrink_to_fit(|place| spread(place.hash));
+        self.bodies.shrink_to_fit(|place| spread(place.hash));
     }
 
-    fn set_header(&mut self, key: Bytes, value: Option<Bytes>) {
-        self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
-        let length = key.len();
-        if let Some(old) = self.headers.insert(key, value) {
-            self.bytes -= length + old.map_or(0, |old| old.len());
+    fn hash(&self, key: &[u8]) -> u32 {
+        self.hasher.hash_one(key) as u32
+    }
+
+    fn table(&self, space: Space) -> &HashTable<Place> {
+        match space {
+            Space::Header => &self.headers,
+            Space::Body => &self.bodies,
         }
     }
 
-    /// Returns the value that was here before.
-    fn set_body(&mut self, key: Bytes, body: Body) -> Option<Bytes> {
-        let length = key.len();
-        self.bytes += length + body_bytes(&body);
-        let old = self.bodies.insert(key, body)?;
-        self.bytes -= length + body_bytes(&old);
-        match old {
-            Body::Here(value) => Some(value),
-            Body::Gone(_) => None,
+    /// Takes a batch in. Hands the values of deleted bodies that it had to `gone`.
+    fn take(&mut self, sequence: u64, batch: Batch, mut gone: impl FnMut(&[u8], Bytes)) {
+        let bytes = batch.into_buffer();
+        self.bytes += bytes.len();
+        let number = self.frames.len() as u32;
+        self.frames.push(Frame { sequence, bytes: bytes.clone() });
+        let mut rest = bytes.get(ROOM_BYTES..).unwrap_or_default();
+        while let Some((record, after)) = Record::first(rest) {
+            let offset = (bytes.len() - rest.len()) as u32;
+            let place = Place { hash: self.hash(record.key), frame: number, offset };
+            let old = self.set(&record, place);
+            if record.space == Space::Body
+                && record.value.is_none()
+                && let Some((frame, Record { value: Some(value), .. })) =
+                    old.and_then(|old| frame_at(&self.frames, old))
+            {
+                gone(record.key, frame.bytes.slice_ref(value));
+            }
+            rest = after;
         }
     }
-}
 
-fn body_bytes(body: &Body) -> usize {
-    match body {
-        Body::Here(value) => value.len(),
-        Body::Gone(_) => 0,
+    /// Notes where a record is; answers where it was.
+    fn set(&mut self, record: &Record<'_>, place: Place) -> Option<Place> {
+        let Layer { frames, headers, bodies, .. } = self;
+        let table = match record.space {
+            Space::Header => headers,
+            Space::Body => bodies,
+        };
+        let same = |old: &Place| {
+            old.hash == place.hash && frame_at(frames, *old).is_some_and(|(_, old)| old.key == record.key)
+        };
+        match table.entry(spread(place.hash), same, |place| spread(place.hash)) {
+            Entry::Occupied(mut entry) => Some(std::mem::replace(entry.get_mut(), place)),
+            Entry::Vacant(entry) => {
+                entry.insert(place);
+                None
+            }
+        }
+    }
+
+    /// The last change of a key, and by which batch.
+    fn get(&self, space: Space, key: &[u8]) -> Option<(&Frame, Record<'_>)> {
+        let hash = self.hash(key);
+        let same = |place: &Place| {
+            place.hash == hash && frame_at(&self.frames, *place).is_some_and(|(_, record)| record.key == key)
+        };
+        frame_at(&self.frames, *self.table(space).find(spread(hash), same)?)
+    }
+
+    /// Whether it has something to say about a key.
+    pub(crate) fn covers(&self, space: Space, key: &[u8]) -> bool {
+        self.get(space, key).is_some()
+    }
+
+    /// The last change of each key, and by which batch; in no order.
+    pub(crate) fn records(&self, space: Space) -> impl Iterator<Item = (u64, Record<'_>)> {
+        let places = self.table(space).iter();
+        places
+            .filter_map(|place| frame_at(&self.frames, *place))
+            .map(|(frame, record)| (frame.sequence, record))
     }
 }
 
@@ -112,36 +188,27 @@ pub(crate) struct Pending {
 impl Pending {
     /// Applies a durable batch. `oldest` is the oldest living pin.
     pub(crate) fn apply(&mut self, sequence: u64, batch: Batch, oldest: u64) {
-        if !self.ghosts.is_empty() {
-            self.ghosts.retain(|_, ghost| ghost.by > oldest);
+        let ghosts = &mut self.ghosts;
+        if !ghosts.is_empty() {
+            ghosts.retain(|_, ghost| ghost.by > oldest);
         }
-        for (space, key, value) in batch.puts {
-            match space {
-                Space::Header => self.active.set_header(key, Some(value)),
-                Space::Body => drop(self.active.set_body(key, Body::Here(value))),
+        self.active.take(sequence, batch, |key, value| {
+            if sequence > oldest {
+                ghosts.insert(Bytes::copy_from_slice(key), Ghost { by: sequence, value });
             }
-        }
-        for (space, key) in batch.deletes {
-            match space {
-                Space::Header => self.active.set_header(key, None),
-                Space::Body => {
-                    let value = self.active.set_body(key.clone(), Body::Gone(sequence));
-                    if let Some(value) = value.filter(|_| sequence > oldest) {
-                        self.ghosts.insert(key, Ghost { by: sequence, value });
-                    }
-                }
-            }
-        }
+        });
     }
 
     /// Looks for a body from the newest layer down.
     pub(crate) fn look(&self, key: &[u8], oldest: u64) -> Looked {
         for layer in [Some(&self.active), self.frozen.as_deref()].into_iter().flatten() {
-            match layer.bodies.get(key) {
-                Some(Body::Here(value)) => return Looked::Found(value.clone()),
-                Some(Body::Gone(by)) if *by <= oldest => return Looked::Gone,
-                Some(Body::Gone(by)) => {
-                    if let Some(ghost) = self.ghosts.get(key).filter(|ghost| ghost.by == *by) {
+            match layer.get(Space::Body, key) {
+                Some((frame, Record { value: Some(value), .. })) => {
+                    return Looked::Found(frame.bytes.slice_ref(value));
+                }
+                Some((frame, _)) if frame.sequence <= oldest => return Looked::Gone,
+                Some((frame, _)) => {
+                    if let Some(ghost) = self.ghosts.get(key).filter(|ghost| ghost.by == frame.sequence) {
                         return Looked::Found(ghost.value.clone());
                     }
                 }
@@ -157,9 +224,9 @@ impl Pending {
     }
 
     /// Keeps the value of a body that is about to go from the base. A newer ghost stays.
-    pub(crate) fn haunt(&mut self, key: &Bytes, by: u64, value: Bytes) {
+    pub(crate) fn haunt(&mut self, key: &[u8], by: u64, value: Bytes) {
         if self.ghosts.get(key).is_none_or(|ghost| ghost.by < by) {
-            self.ghosts.insert(key.clone(), Ghost { by, value });
+            self.ghosts.insert(Bytes::copy_from_slice(key), Ghost { by, value });
         }
     }
 
@@ -185,31 +252,22 @@ impl Pending {
 
     /// Whether a layer has something to say about this header of the base.
     pub(crate) fn covers_header(&self, key: &[u8]) -> bool {
-        let covers = |layer: &Layer| layer.headers.contains_key(key);
+        let covers = |layer: &Layer| layer.covers(Space::Header, key);
         covers(&self.active) || self.frozen.as_deref().is_some_and(covers)
     }
 
     /// The bodies that a layer has something to say about.
-    pub(crate) fn covered_bodies(&self) -> impl Iterator<Item = &Bytes> {
-        self.active.bodies.keys().chain(self.frozen.iter().flat_map(|layer| layer.bodies.keys()))
+    pub(crate) fn covered_bodies(&self) -> impl Iterator<Item = &[u8]> {
+        let layers = [Some(&self.active), self.frozen.as_deref()].into_iter().flatten();
+        layers.flat_map(|layer| layer.records(Space::Body)).map(|(_, record)| record.key)
     }
 
-    /// The headers that the layers add.
-    pub(crate) fn headers(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
-        let frozen = self.frozen.iter().flat_map(|layer| &layer.headers);
-        let frozen = frozen.filter(|(key, _)| !self.active.headers.contains_key(*key));
-        self.active.headers.iter().chain(frozen).filter_map(|(key, value)| Some((key, value.as_ref()?)))
+    /// The records that the layers add.
+    pub(crate) fn records(&self, space: Space) -> impl Iterator<Item = (&[u8], &[u8])> {
+        added([Some(&self.active), self.frozen.as_deref()], space)
     }
 
-    /// The keys of the bodies that the layers add.
-    pub(crate) fn body_keys(&self) -> impl Iterator<Item = &Bytes> {
-        let frozen = self.frozen.iter().flat_map(|layer| &layer.bodies);
-        let frozen = frozen.filter(|(key, _)| !self.active.bodies.contains_key(*key));
-        let all = self.active.bodies.iter().chain(frozen);
-        all.filter(|(_, body)| matches!(body, Body::Here(_))).map(|(key, _)| key)
-    }
-
-    /// The active layer and the frozen one, copied; values are shared.
+    /// The active layer and the frozen one, copied; their frames are shared.
     pub(crate) fn contents(&self) -> [Layer; 2] {
         [self.active.clone(), self.frozen.as_deref().cloned().unwrap_or_default()]
     }
@@ -218,4 +276,15 @@ impl Pending {
     pub(crate) fn bytes(&self) -> usize {
         self.active.bytes + self.frozen.as_ref().map_or(0, |layer| layer.bytes)
     }
+}
+
+/// The records that a layer and the one below it add.
+pub(crate) fn added<'a>(
+    [active, frozen]: [Option<&'a Layer>; 2],
+    space: Space,
+) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    let below = frozen.into_iter().flat_map(move |layer| layer.records(space));
+    let below = below.filter(move |(_, record)| active.is_none_or(|above| !above.covers(space, record.key)));
+    let above = active.into_iter().flat_map(move |layer| layer.records(space));
+    above.chain(below).filter_map(|(_, record)| Some((record.key, record.value?)))
 }

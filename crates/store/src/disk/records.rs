@@ -11,7 +11,7 @@ use hashbrown::HashSet;
 
 use super::base::Base;
 use super::io::Io;
-use super::pending::{Body, Looked, Pending};
+use super::pending::{self, Looked, Pending};
 use crate::pins::Pins;
 use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space};
 
@@ -107,7 +107,7 @@ impl Records {
                 each(&key, &value)?;
             }
         }
-        pending.headers().try_for_each(|(key, value)| each(key, value))
+        pending.records(Space::Header).try_for_each(|(key, value)| each(key, value))
     }
 }
 
@@ -129,15 +129,15 @@ impl Bodies for Records {
 
     fn keys(&self, each: EachKey<'_>) -> Result<(), Fault> {
         let base = self.base();
-        // A commit must not wait for the whole pass: the pending keys are copied (a count each).
+        // A commit must not wait for the whole pass: the pending keys are copied (8 bytes each).
         let pending = self.pending();
         let mut scan = base.get()?.scan(Space::Body);
-        let covered: HashSet<Bytes> = pending.covered_bodies().cloned().collect();
-        let added: Vec<Bytes> = pending.body_keys().cloned().collect();
+        let covered: HashSet<Box<[u8]>> = pending.covered_bodies().map(Box::from).collect();
+        let added: Vec<Box<[u8]>> = pending.records(Space::Body).map(|(key, _)| Box::from(key)).collect();
         drop(pending);
         while let Some(key) = scan.key() {
             let key = key?;
-            if !covered.contains(&key) {
+            if !covered.contains(&*key) {
                 each(&key)?;
             }
         }
@@ -152,29 +152,14 @@ impl Bodies for Records {
         let [active, frozen] = pending.contents();
         drop(pending);
         let layers = [&active, &frozen];
-        while let Some(record) = headers.record() {
-            let (key, value) = record?;
-            if !layers.iter().any(|layer| layer.headers.contains_key(&key)) {
-                each(Space::Header, &key, &value)?;
+        for (space, scan) in [(Space::Header, &mut headers), (Space::Body, &mut bodies)] {
+            while let Some(record) = scan.record() {
+                let (key, value) = record?;
+                if !layers.iter().any(|layer| layer.covers(space, &key)) {
+                    each(space, &key, &value)?;
+                }
             }
-        }
-        for (key, value) in &active.headers {
-            value.iter().try_for_each(|value| each(Space::Header, key, value))?;
-        }
-        for (key, value) in frozen.headers.iter().filter(|(key, _)| !active.headers.contains_key(*key)) {
-            value.iter().try_for_each(|value| each(Space::Header, key, value))?;
-        }
-        while let Some(record) = bodies.record() {
-            let (key, value) = record?;
-            if !layers.iter().any(|layer| layer.bodies.contains_key(&key)) {
-                each(Space::Body, &key, &value)?;
-            }
-        }
-        let below = frozen.bodies.iter().filter(|(key, _)| !active.bodies.contains_key(*key));
-        for (key, body) in active.bodies.iter().chain(below) {
-            if let Body::Here(value) = body {
-                each(Space::Body, key, value)?;
-            }
+            pending::added(layers.map(Some), space).try_for_each(|(key, value)| each(space, key, value))?;
         }
         Ok(())
     }
@@ -182,6 +167,6 @@ impl Bodies for Records {
     fn about(&self) -> Option<u64> {
         let base = self.base().get().ok()?.about();
         let pending = self.pending();
-        Some(base + (pending.headers().count() + pending.body_keys().count()) as u64)
+        Some(base + (pending.records(Space::Header).count() + pending.records(Space::Body).count()) as u64)
     }
 }

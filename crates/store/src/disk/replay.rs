@@ -114,7 +114,7 @@ impl Replay<'_> {
                         let what = format!("batch {} follows batch {sequence}", label.sequence);
                         return Err(segment.damaged(offset, &what));
                     }
-                    let batch = frame::decode(payload).ok_or_else(|| {
+                    let batch = Batch::of(payload).ok_or_else(|| {
                         segment.damaged(offset, &format!("batch {}: malformed", label.sequence))
                     })?;
                     sequence = label.sequence;

@@ -32,7 +32,9 @@ pub use place::{Access, Listed, Place};
 pub use requests::{Requests, RequestsNow};
 
 use crate::pins::Pins;
-use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space, Stats, Store, Ticket};
+use crate::{
+    Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Record, Space, Stats, Store, Ticket,
+};
 
 /// Bodies read at once for one answer.
 const READS_AT_ONCE: usize = 32;
@@ -279,11 +281,11 @@ impl Store for ObjectStore {
         self.sequence += 1;
         self.shared.pins.advance(self.sequence);
         let mut writes = WriteBatch::new();
-        for (space, key, value) in batch.puts {
-            writes.put_bytes(full_key(space, &key), value);
-        }
-        for (space, key) in batch.deletes {
-            writes.delete(full_key(space, &key));
+        for Record { space, key, value } in batch.records() {
+            match value {
+                Some(value) => writes.put(full_key(space, key), value),
+                None => writes.delete(full_key(space, key)),
+            }
         }
         let shared = &self.shared;
         let asked = Instant::now();

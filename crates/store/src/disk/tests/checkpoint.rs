@@ -51,7 +51,9 @@ fn a_store_at_rest_writes_out_what_is_pending_and_keeps_no_room() {
         store.commit(put(format!("key{at}"), value.clone())).unwrap();
     }
     store.rest();
-    assert_eq!(store.stats().pending_bytes, ((most - 1) * (4 + value.len())) as u64, "too little");
+    let pending = store.stats().pending_bytes;
+    let least = ((most - 1) * (4 + value.len())) as u64;
+    assert!((least..REST_BYTES as u64).contains(&pending), "too little: {pending}");
     store.commit(put("last", value.clone())).unwrap();
     store.rest();
     store.wait_for_checkpoint().unwrap();

@@ -36,9 +36,9 @@ fn replayed(path: &Path, segment: &Path, bytes: &[u8]) -> Result<Vec<String>, Fa
     let replay = Replay { folder: &folder, io: &RealIo, mark: Mark::default(), read_only: false };
     let mut found = Vec::new();
     replay.run(&mut |_, batch| {
-        let keys = batch.puts.iter().filter(|(space, _, _)| *space == Space::Header);
-        found.extend(keys.map(|(_, key, _)| String::from_utf8(key.to_vec()).unwrap()));
-        assert_eq!(batch.puts.len(), 2, "all of a batch or nothing");
+        let keys = batch.records().filter(|record| record.space == Space::Header);
+        found.extend(keys.map(|record| String::from_utf8(record.key.to_vec()).unwrap()));
+        assert_eq!(batch.len(), 2, "all of a batch or nothing");
     })?;
     Ok(found)
 }
