@@ -116,8 +116,8 @@ pub(super) struct Seat {
     desk: Desk,
     /// Commands sent together.
     pipeline: usize,
-    /// In the delivery workload: seconds between its puts; none: it waits for jobs.
-    pace: Option<f64>,
+    /// In the delivery workload: seconds until its first put, and between its puts; none: it waits for jobs.
+    pace: Option<(f64, f64)>,
     /// Jobs it has popped and not completed.
     held: Jids,
     /// The ones completed next.
@@ -134,9 +134,9 @@ impl Seat {
         Ok(Seat { link, desk, pipeline, pace: None, held, next, worked })
     }
 
-    /// It puts a job every so many seconds while others wait for them.
-    pub(super) fn paced(self, seconds: f64) -> Seat {
-        Seat { pace: Some(seconds), ..self }
+    /// It puts a job every so many seconds, the first one after `first`, while others wait for them.
+    pub(super) fn paced(self, first: f64, seconds: f64) -> Seat {
+        Seat { pace: Some((first, seconds)), ..self }
     }
 
     async fn work(&mut self, stage: Stage, budget: &Budget) -> anyhow::Result<()> {
@@ -172,9 +172,9 @@ impl Seat {
     }
 
     /// Puts at its pace, however long the answers take: a server that falls behind is seen as latency.
-    async fn produce(&mut self, pace: f64, budget: &Budget) -> anyhow::Result<()> {
+    async fn produce(&mut self, (first, pace): (f64, f64), budget: &Budget) -> anyhow::Result<()> {
         budget.producers.set(budget.producers.get() + 1);
-        let mut next = budget.start.elapsed().as_secs_f64();
+        let mut next = budget.start.elapsed().as_secs_f64() + first;
         while budget.take(1, 1) > 0 {
             let due = budget.start + Duration::from_secs_f64(next);
             tokio::time::sleep_until(due.into()).await;

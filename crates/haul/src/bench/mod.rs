@@ -245,7 +245,9 @@ async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Resul
         let seat = Seat::connect(address, desk, pipeline).await?;
         let producers = bench.connections / 2;
         let is_producer = bench.workload == Workload::Delivery && number < producers;
-        seats.push(if is_producer { seat.paced(producers as f64 / bench.rate) } else { seat });
+        // In turn, not all at once.
+        let (first, pace) = (number as f64 / bench.rate, producers as f64 / bench.rate);
+        seats.push(if is_producer { seat.paced(first, pace) } else { seat });
     }
     Ok(seats)
 }

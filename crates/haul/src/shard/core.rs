@@ -133,6 +133,8 @@ pub(crate) struct Round {
     pub(crate) size: Option<RoundSize>,
     /// Somebody waits for its ticket.
     pub(super) pending: bool,
+    /// And makes it come true that way.
+    pub(super) lazy: bool,
     answers: Vec<Answer>,
     events: Vec<(Name, Vec<Event>)>,
     notices: Vec<(Name, Vec<Notice>)>,
@@ -394,6 +396,7 @@ impl Core {
             ticket,
             size,
             pending: false,
+            lazy: false,
             answers: std::mem::replace(&mut self.open, next),
             events: std::mem::take(&mut self.events),
             notices: std::mem::take(&mut self.notices),

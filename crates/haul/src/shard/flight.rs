@@ -1,10 +1,10 @@
-//! Rounds on their way: given to the store, not durable yet. They land in order. A store that is made durable by waiting
-//! for it (the disk) never makes a round wait here, nor starts the thread that waits for others.
+//! Rounds on their way: given to the store, not durable yet. They land in order. What is made durable by waiting for it (the
+//! disk's log) is waited for at once, unless so much has come meanwhile that the shard has better things to do.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use haul_store::{Fault, Ticket};
 
@@ -13,7 +13,8 @@ use super::pace::Pace;
 use super::thread::Message;
 use crate::clock;
 
-type Landed = Result<(), Fault>;
+/// How it went, and how long it took.
+type Landed = (Result<(), Fault>, Duration);
 
 /// All rounds of a shard that are on their way.
 pub(super) struct Flight {
@@ -41,18 +42,23 @@ impl Flight {
         self.rounds.len()
     }
 
-    /// Takes a round that was given to the store.
-    pub(super) fn add(&mut self, mut round: Round, began: Instant) {
+    /// Whether a round is just being synced by the other thread: the next one can be no sooner.
+    pub(super) fn is_syncing(&self) -> bool {
+        self.rounds.iter().any(|(round, _)| round.pending && round.lazy)
+    }
+
+    /// Takes a round that was given to the store, while so many commands wait for the next.
+    pub(super) fn add(&mut self, mut round: Round, began: Instant, waiting: usize) {
         let ticket = std::mem::replace(&mut round.ticket, Ticket::durable());
         let done = if ticket.is_durable() {
             Ok(())
-        } else if ticket.is_lazy() {
+        } else if ticket.is_lazy() && !self.pace.is_worth_a_thread(waiting) {
             let asked = clock::instant();
             let synced = ticket.wait();
             self.pace.synced(asked.elapsed());
             synced
         } else {
-            round.pending = true;
+            (round.pending, round.lazy) = (true, ticket.is_lazy());
             self.waiter().and_then(|waiter| waiter.tickets.send(ticket).map_err(|_| no_thread("it ended")))
         };
         // It stays here all the same: whoever waits for it must be told that it may have been done.
@@ -68,12 +74,16 @@ impl Flight {
         }
         if first.pending {
             let landed = &self.waiter.as_ref()?.landed;
-            let result = match landed.try_recv() {
-                Ok(result) => result,
+            let ended = || (Err(no_thread("it ended")), Duration::ZERO);
+            let (result, took) = match landed.try_recv() {
+                Ok(landed) => landed,
                 Err(TryRecvError::Empty) if self.rounds.len() <= left_max => return None,
-                Err(TryRecvError::Empty) => landed.recv().unwrap_or_else(|_| Err(no_thread("it ended"))),
-                Err(TryRecvError::Disconnected) => Err(no_thread("it ended")),
+                Err(TryRecvError::Empty) => landed.recv().unwrap_or_else(|_| ended()),
+                Err(TryRecvError::Disconnected) => ended(),
             };
+            if first.lazy {
+                self.pace.synced(took);
+            }
             if let Err(fault) = result {
                 self.failed = Some(fault.clone());
                 return Some(Err(fault));
@@ -103,7 +113,9 @@ fn start(wake: Weak<Sender<Message>>) -> std::io::Result<Waiter> {
     let (land, landed) = channel();
     let wait = move || {
         for ticket in given {
-            if land.send(ticket.wait()).is_err() {
+            let asked = clock::instant();
+            let landed = ticket.wait();
+            if land.send((landed, asked.elapsed())).is_err() {
                 return;
             }
             if let Some(wake) = wake.upgrade() {

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 /// What it may take to apply a round, in syncs. To write it and to answer takes about as long again.
 const SYNCS: f64 = 1.0;
+/// What the next round must have to do while this one is synced by another thread, in syncs: to wake that thread, and to be
+/// woken by it, takes time too. And a disk that takes longer than all who ask is better asked once for all of them.
+const SYNCS_WORTH_A_THREAD: f64 = 0.75;
 /// Rounds are not made smaller than this many commands.
-const CALLS_MIN: usize = 96;
+pub(super) const CALLS_MIN: usize = 96;
 /// How much the last round or sync changes what is known, as a share.
 const WEIGHT: f64 = 1.0 / 16.0;
 /// The most that one of them counts for, as a multiple of what was known: now and then a disk takes very long.
@@ -39,6 +42,11 @@ impl Pace {
         if calls > 0 {
             learn(&mut self.call, took.as_secs_f64() * 1e6 / calls as f64);
         }
+    }
+
+    /// Whether to apply so many commands takes long enough to have another thread do the sync meanwhile.
+    pub(super) fn is_worth_a_thread(&self, waiting: usize) -> bool {
+        self.sync > 0.0 && waiting as f64 * self.call > SYNCS_WORTH_A_THREAD * self.sync
     }
 
     /// Commands that the next round may have; all that are allowed where nobody has to sync.
@@ -75,5 +83,16 @@ mod tests {
         pace.applied(0, micros(1));
         (0..200).for_each(|_| pace.applied(100, micros(25)));
         assert_eq!(pace.calls(4096), 4096, "commands that cost less");
+    }
+
+    #[test]
+    fn a_thread_is_worth_it_if_as_much_waits_as_a_sync_takes() {
+        let mut pace = Pace::default();
+        assert!(!pace.is_worth_a_thread(usize::MAX), "nothing is known");
+        pace.applied(100, micros(400));
+        pace.synced(micros(200));
+        assert!(!pace.is_worth_a_thread(0) && !pace.is_worth_a_thread(37) && pace.is_worth_a_thread(38));
+        (0..200).for_each(|_| pace.synced(micros(2000)));
+        assert!(!pace.is_worth_a_thread(256), "a slow disk");
     }
 }

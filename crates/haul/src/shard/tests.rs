@@ -393,3 +393,34 @@ fn a_disk_is_synced_by_the_shard_and_a_sync_that_fails_is_told() {
         }
     }
 }
+
+#[test]
+fn while_a_round_is_synced_the_next_is_applied_if_many_wait() {
+    for fails in [false, true] {
+        let (rig, land) = slow_rig(true);
+        // So much for what a sync takes: nothing.
+        land.send(Ok(())).unwrap();
+        rig.say("PUT q k {} JID first").unwrap();
+        let answer = rig.begin("PUT q k {} JID second");
+        let jids = 0..3 * super::pace::CALLS_MIN;
+        let many: Vec<_> = jids
+            .map(|at| rig.shard.send(vec![plan(&format!("PUT q k {{}} JID j{at}")).call], Vec::new(), None))
+            .collect();
+        land.send(Ok(())).unwrap();
+        rig.runtime.block_on(answer).unwrap();
+        // One round is being synced, the next is applied and can go no further; the third waits.
+        let applied = || rig.shard.counters().calls.load(std::sync::atomic::Ordering::Relaxed) as usize;
+        while applied() < 2 + 2 * super::pace::CALLS_MIN {
+            std::thread::yield_now();
+        }
+        assert_eq!(applied(), 2 + 2 * super::pace::CALLS_MIN);
+        land.send(if fails { Err(Fault::Retry { what: "lost".to_owned() }) } else { Ok(()) }).unwrap();
+        (0..2).for_each(|_| land.send(Ok(())).unwrap());
+        let outcomes = rig.runtime.block_on(futures_util::future::join_all(many));
+        let outcomes =
+            outcomes.into_iter().map(|delivery| delivery.unwrap().outcomes.unwrap().pop().unwrap());
+        let lost = outcomes.filter(|outcome| matches!(outcome, Outcome::Fault(Fault::Retry { .. }))).count();
+        // Neither round is let out, nor done: the third comes upon what is there without them.
+        assert_eq!(lost, if fails { 2 * super::pace::CALLS_MIN } else { 0 });
+    }
+}

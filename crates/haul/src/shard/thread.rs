@@ -108,6 +108,8 @@ pub(crate) struct Life {
     pub(crate) jobs: AtomicUsize,
     /// Rounds not durable yet.
     pub(crate) in_flight: AtomicUsize,
+    /// Commands that wait for the next round.
+    pub(super) queued: AtomicUsize,
     /// What the last commit took.
     pub(crate) commit_micros: AtomicU64,
 }
@@ -283,9 +285,12 @@ impl Loop {
 
     /// Gives the round to the store; lets it out at once if it is durable and none is before it.
     fn finish(&mut self, core: &mut Core) -> Result<(), Fault> {
+        if self.flight.is_syncing() {
+            self.let_out(0)?;
+        }
         let began = clock::instant();
         let round = core.finish()?;
-        self.flight.add(round, began);
+        self.flight.add(round, began, self.life.queued.load(Ordering::Relaxed));
         self.life.in_flight.store(self.flight.len(), Ordering::Relaxed);
         let now = Gauges { jobs: core.engine().jobs(), waiting: core.waiting(), ..self.gauges };
         self.gauges.set(&self.counters, now);
@@ -329,6 +334,7 @@ impl Loop {
         let mut next = Some(first);
         while let Some(request) = next {
             calls += request.calls.len();
+            self.life.queued.fetch_sub(request.calls.len(), Ordering::Relaxed);
             bytes += request.calls.iter().map(weight).sum::<usize>();
             // Asked for each: who subscribed before this was sent hears of it.
             core.listen(self.publish.is_heard());

@@ -40,8 +40,8 @@ struct Place {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layer {
     frames: Vec<Frame>,
-    headers: HashTable<Place>,
-    bodies: HashTable<Place>,
+    headers: Table,
+    bodies: Table,
     hasher: DefaultHashBuilder,
     /// Bytes of the frames.
     pub(crate) bytes: usize,
@@ -50,9 +50,63 @@ pub(crate) struct Layer {
 /// Entries that an emptied layer keeps room for, of each kind.
 const SPARE_ENTRIES_MAX: usize = 1 << 20;
 
-/// A table takes its places from the low bits of a hash and its marks from the high ones.
+/// Parts of a table.
+const PARTS: usize = 64;
+
+/// Places by the hash of their keys, in parts: one large table would grow in one go, and everybody would wait for it.
+#[derive(Clone, Debug)]
+struct Table([HashTable<Place>; PARTS]);
+
+impl Default for Table {
+    fn default() -> Self {
+        Table(std::array::from_fn(|_| HashTable::new()))
+    }
+}
+
+/// A part takes its slots from the low bits of a hash and its marks from the high ones.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
+}
+
+/// Which part: by bits that a part itself hardly looks at.
+fn part(hash: u32) -> usize {
+    (hash >> 19) as usize % PARTS
+}
+
+impl Table {
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(HashTable::is_empty)
+    }
+
+    fn clear(&mut self) {
+        for part in &mut self.0 {
+            part.clear();
+            part.shrink_to(SPARE_ENTRIES_MAX / PARTS, |place| spread(place.hash));
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.0.iter_mut().for_each(|part| part.shrink_to_fit(|place| spread(place.hash)));
+    }
+
+    fn find(&self, hash: u32, same: impl FnMut(&Place) -> bool) -> Option<Place> {
+        self.0.get(part(hash))?.find(spread(hash), same).copied()
+    }
+
+    /// Sets a place; answers the one before.
+    fn set(&mut self, place: Place, same: impl FnMut(&Place) -> bool) -> Option<Place> {
+        match self.0.get_mut(part(place.hash))?.entry(spread(place.hash), same, |place| spread(place.hash)) {
+            Entry::Occupied(mut entry) => Some(std::mem::replace(entry.get_mut(), place)),
+            Entry::Vacant(entry) => {
+                entry.insert(place);
+                None
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.0.iter().flatten()
+    }
 }
 
 fn frame_at(frames: &[Frame], place: Place) -> Option<(&Frame, Record<'_>)> {
@@ -70,24 +124,22 @@ impl Layer {
     pub(crate) fn clear(&mut self) {
         self.frames.clear();
         self.headers.clear();
-        self.headers.shrink_to(SPARE_ENTRIES_MAX, |place| spread(place.hash));
         self.bodies.clear();
-        self.bodies.shrink_to(SPARE_ENTRIES_MAX, |place| spread(place.hash));
         self.bytes = 0;
     }
 
     /// Gives the memory back that it does not need.
     fn shrink(&mut self) {
         self.frames.shrink_to_fit();
-        self.headers.shrink_to_fit(|place| spread(place.hash));
-        self.bodies.shrink_to_fit(|place| spread(place.hash));
+        self.headers.shrink();
+        self.bodies.shrink();
     }
 
     fn hash(&self, key: &[u8]) -> u32 {
         self.hasher.hash_one(key) as u32
     }
 
-    fn table(&self, space: Space) -> &HashTable<Place> {
+    fn table(&self, space: Space) -> &Table {
         match space {
             Space::Header => &self.headers,
             Space::Body => &self.bodies,
@@ -126,13 +178,7 @@ impl Layer {
         let same = |old: &Place| {
             old.hash == place.hash && frame_at(frames, *old).is_some_and(|(_, old)| old.key == record.key)
         };
-        match table.entry(spread(place.hash), same, |place| spread(place.hash)) {
-            Entry::Occupied(mut entry) => Some(std::mem::replace(entry.get_mut(), place)),
-            Entry::Vacant(entry) => {
-                entry.insert(place);
-                None
-            }
-        }
+        table.set(place, same)
     }
 
     /// The last change of a key, and by which batch.
@@ -141,7 +187,7 @@ impl Layer {
         let same = |place: &Place| {
             place.hash == hash && frame_at(&self.frames, *place).is_some_and(|(_, record)| record.key == key)
         };
-        frame_at(&self.frames, *self.table(space).find(spread(hash), same)?)
+        frame_at(&self.frames, self.table(space).find(hash, same)?)
     }
 
     /// Whether it has something to say about a key.
