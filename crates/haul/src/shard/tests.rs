@@ -396,11 +396,14 @@ fn a_disk_is_synced_by_the_shard_and_a_sync_that_fails_is_told() {
 
 #[test]
 fn while_a_round_is_synced_the_next_is_applied_if_many_wait() {
+    const LESSONS: usize = 100;
     for fails in [false, true] {
         let (rig, land) = slow_rig(true);
-        // So much for what a sync takes: nothing.
-        land.send(Ok(())).unwrap();
-        rig.say("PUT q k {} JID first").unwrap();
+        // It learns what a sync takes: next to nothing.
+        for at in 0..LESSONS {
+            land.send(Ok(())).unwrap();
+            rig.say(&format!("PUT q k {{}} JID lesson{at}")).unwrap();
+        }
         let answer = rig.begin("PUT q k {} JID second");
         let jids = 0..3 * super::pace::CALLS_MIN;
         let many: Vec<_> = jids
@@ -410,10 +413,10 @@ fn while_a_round_is_synced_the_next_is_applied_if_many_wait() {
         rig.runtime.block_on(answer).unwrap();
         // One round is being synced, the next is applied and can go no further; the third waits.
         let applied = || rig.shard.counters().calls.load(std::sync::atomic::Ordering::Relaxed) as usize;
-        while applied() < 2 + 2 * super::pace::CALLS_MIN {
+        while applied() < LESSONS + 1 + 2 * super::pace::CALLS_MIN {
             std::thread::yield_now();
         }
-        assert_eq!(applied(), 2 + 2 * super::pace::CALLS_MIN);
+        assert_eq!(applied(), LESSONS + 1 + 2 * super::pace::CALLS_MIN);
         land.send(if fails { Err(Fault::Retry { what: "lost".to_owned() }) } else { Ok(()) }).unwrap();
         (0..2).for_each(|_| land.send(Ok(())).unwrap());
         let outcomes = rig.runtime.block_on(futures_util::future::join_all(many));
