@@ -112,7 +112,7 @@ pub(crate) fn repair(store: &mut dyn Store, report: &Report) -> Result<usize, Fa
         batch.delete(Space::Header, key.clone());
     }
     for id in &report.orphans {
-        batch.delete(Space::Body, id.key().to_vec());
+        batch.delete(Space::Body, id.key());
     }
     let removed = batch.len();
     if removed > 0 {

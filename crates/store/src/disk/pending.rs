@@ -325,10 +325,10 @@ impl Pending {
 }
 
 /// The records that a layer and the one below it add.
-pub(crate) fn added<'a>(
-    [active, frozen]: [Option<&'a Layer>; 2],
+pub(crate) fn added(
+    [active, frozen]: [Option<&Layer>; 2],
     space: Space,
-) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+) -> impl Iterator<Item = (&[u8], &[u8])> {
     let below = frozen.into_iter().flat_map(move |layer| layer.records(space));
     let below = below.filter(move |(_, record)| active.is_none_or(|above| !above.covers(space, record.key)));
     let above = active.into_iter().flat_map(move |layer| layer.records(space));
