@@ -137,7 +137,7 @@ fn many_small_records_are_kept(mut store: Box<dyn Store>, open: Open<'_>) {
         let mut batch = Batch::default();
         for at in 0..1000_u32 {
             let key = (round * 500 + at).to_be_bytes().to_vec();
-            batch.put(Space::Header, key.clone(), round.to_le_bytes().to_vec());
+            batch.put(Space::Header, key.clone(), round.to_le_bytes());
             batch.put(Space::Body, key, "b");
         }
         store.commit(batch).unwrap();
