@@ -2,15 +2,16 @@
 //! disk's log) is waited for at once, unless so much has come meanwhile that the shard has better things to do.
 
 use std::collections::VecDeque;
-use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use haul_store::{Fault, Ticket};
 
 use super::core::Round;
 use super::pace::Pace;
-use super::thread::Message;
+use super::thread::{Life, Message};
 use crate::clock;
 
 /// How it went, and how long it took.
@@ -23,6 +24,9 @@ pub(super) struct Flight {
     wake: Weak<Sender<Message>>,
     waiter: Option<Waiter>,
     pub(super) pace: Pace,
+    life: Arc<Life>,
+    /// Commands sent to the shard when the last sync began.
+    sent: usize,
     /// Why none of those left will land.
     failed: Option<Fault>,
 }
@@ -34,8 +38,9 @@ struct Waiter {
 }
 
 impl Flight {
-    pub(super) fn new(wake: Weak<Sender<Message>>) -> Self {
-        Flight { rounds: VecDeque::new(), wake, waiter: None, pace: Pace::default(), failed: None }
+    pub(super) fn new(wake: Weak<Sender<Message>>, life: Arc<Life>) -> Self {
+        let (rounds, pace) = Default::default();
+        Flight { rounds, wake, waiter: None, pace, life, sent: 0, failed: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -47,15 +52,22 @@ impl Flight {
         self.rounds.iter().any(|(round, _)| round.pending && round.lazy)
     }
 
-    /// Takes a round that was given to the store, while so many commands wait for the next.
-    pub(super) fn add(&mut self, mut round: Round, began: Instant, waiting: usize) {
+    fn synced(&mut self, took: Duration) {
+        let sent = self.life.sent.load(Ordering::Relaxed);
+        self.pace.synced(took, sent.wrapping_sub(self.sent));
+    }
+
+    /// Takes a round that was given to the store. `taken`: commands that were in it and those before it.
+    pub(super) fn add(&mut self, mut round: Round, began: Instant, taken: usize) {
+        self.sent = self.life.sent.load(Ordering::Relaxed);
+        let waiting = self.sent.wrapping_sub(taken);
         let ticket = std::mem::replace(&mut round.ticket, Ticket::durable());
         let done = if ticket.is_durable() {
             Ok(())
         } else if ticket.is_lazy() && !self.pace.is_worth_a_thread(waiting) {
             let asked = clock::instant();
             let synced = ticket.wait();
-            self.pace.synced(asked.elapsed());
+            self.synced(asked.elapsed());
             synced
         } else {
             (round.pending, round.lazy) = (true, ticket.is_lazy());
@@ -82,7 +94,7 @@ impl Flight {
                 Err(TryRecvError::Disconnected) => ended(),
             };
             if first.lazy {
-                self.pace.synced(took);
+                self.synced(took);
             }
             if let Err(fault) = result {
                 self.failed = Some(fault.clone());

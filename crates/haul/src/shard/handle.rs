@@ -71,7 +71,7 @@ impl Shard {
         wait: Option<f64>,
     ) -> impl Future<Output = Result<Delivery, Gone>> + Send + use<> {
         let (done, answer) = oneshot::channel();
-        self.life.queued.fetch_add(calls.len(), Ordering::Relaxed);
+        self.life.sent.fetch_add(calls.len(), Ordering::Relaxed);
         let sent = self.requests.send(Message::Request(Request { calls, watched, wait, done: done.into() }));
         async move {
             sent.map_err(|_| Gone)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 const SYNCS: f64 = 1.0;
 /// What the next round must have to do while this one is synced by another thread, in syncs: to wake that thread, and to be
 /// woken by it, takes time too. And a disk that takes longer than all who ask is better asked once for all of them.
-const SYNCS_WORTH_A_THREAD: f64 = 0.75;
+const SYNCS_WORTH_A_THREAD: f64 = 0.5;
 /// Rounds are not made smaller than this many commands.
 pub(super) const CALLS_MIN: usize = 96;
 /// How much the last round or sync changes what is known, as a share.
@@ -22,6 +22,8 @@ pub(super) struct Pace {
     /// Microseconds; 0: not known.
     sync: f64,
     call: f64,
+    /// Commands that come during a sync.
+    comes: f64,
 }
 
 fn learn(known: &mut f64, micros: f64) {
@@ -32,9 +34,10 @@ fn learn(known: &mut f64, micros: f64) {
 }
 
 impl Pace {
-    /// A sync took so long.
-    pub(super) fn synced(&mut self, took: Duration) {
+    /// A sync took so long, and so many commands came meanwhile.
+    pub(super) fn synced(&mut self, took: Duration, came: usize) {
         learn(&mut self.sync, took.as_secs_f64() * 1e6);
+        self.comes += (came as f64 - self.comes) * WEIGHT;
     }
 
     /// So many commands were applied in this time.
@@ -44,9 +47,9 @@ impl Pace {
         }
     }
 
-    /// Whether to apply so many commands takes long enough to have another thread do the sync meanwhile.
+    /// Whether to apply what waits, or is likely to come, takes long enough to have another thread do the sync meanwhile.
     pub(super) fn is_worth_a_thread(&self, waiting: usize) -> bool {
-        self.sync > 0.0 && waiting as f64 * self.call > SYNCS_WORTH_A_THREAD * self.sync
+        self.sync > 0.0 && self.comes.max(waiting as f64) * self.call > SYNCS_WORTH_A_THREAD * self.sync
     }
 
     /// Commands that the next round may have; all that are allowed where nobody has to sync.
@@ -71,14 +74,14 @@ mod tests {
         let mut pace = Pace::default();
         pace.applied(100, micros(100));
         assert_eq!(pace.calls(4096), 4096, "nothing was synced yet");
-        pace.synced(micros(150));
+        pace.synced(micros(150), 0);
         assert_eq!(pace.calls(4096), 150);
         assert_eq!(pace.calls(100), 100, "the bound");
-        pace.synced(micros(1_000_000));
+        pace.synced(micros(1_000_000), 0);
         assert_eq!(pace.calls(4096), 178, "a stray one counts as four");
-        (0..200).for_each(|_| pace.synced(micros(20)));
+        (0..200).for_each(|_| pace.synced(micros(20), 0));
         assert_eq!(pace.calls(4096), CALLS_MIN);
-        (0..200).for_each(|_| pace.synced(micros(2000)));
+        (0..200).for_each(|_| pace.synced(micros(2000), 0));
         assert!((1900..=2000).contains(&pace.calls(4096)), "{}", pace.calls(4096));
         pace.applied(0, micros(1));
         (0..200).for_each(|_| pace.applied(100, micros(25)));
@@ -90,9 +93,11 @@ mod tests {
         let mut pace = Pace::default();
         assert!(!pace.is_worth_a_thread(usize::MAX), "nothing is known");
         pace.applied(100, micros(400));
-        pace.synced(micros(200));
-        assert!(!pace.is_worth_a_thread(0) && !pace.is_worth_a_thread(37) && pace.is_worth_a_thread(38));
-        (0..200).for_each(|_| pace.synced(micros(2000)));
-        assert!(!pace.is_worth_a_thread(256), "a slow disk");
+        pace.synced(micros(200), 0);
+        assert!(!pace.is_worth_a_thread(0) && !pace.is_worth_a_thread(25) && pace.is_worth_a_thread(26));
+        (0..200).for_each(|_| pace.synced(micros(200), 26));
+        assert!(pace.is_worth_a_thread(0), "they are likely to come");
+        (0..200).for_each(|_| pace.synced(micros(2000), 200));
+        assert!(!pace.is_worth_a_thread(200), "a slow disk");
     }
 }

@@ -108,8 +108,8 @@ pub(crate) struct Life {
     pub(crate) jobs: AtomicUsize,
     /// Rounds not durable yet.
     pub(crate) in_flight: AtomicUsize,
-    /// Commands that wait for the next round.
-    pub(super) queued: AtomicUsize,
+    /// Commands sent to the shard so far.
+    pub(super) sent: AtomicUsize,
     /// What the last commit took.
     pub(crate) commit_micros: AtomicU64,
 }
@@ -191,9 +191,9 @@ pub(crate) fn start_with(
         source: core.source(),
     };
     core.attach(publish.listeners(), shard.counters.clone());
-    let flight = Flight::new(Arc::downgrade(&shard.requests));
     let source = core.source();
     let life = shard.life.clone();
+    let flight = Flight::new(Arc::downgrade(&shard.requests), life.clone());
     life.jobs.store(core.engine().jobs(), Ordering::Relaxed);
     let (counters, stopping) = (shard.counters.clone(), shard.stopping.clone());
     let draining = shard.draining.clone();
@@ -212,6 +212,7 @@ pub(crate) fn start_with(
         draining,
         flight,
         stop_seen: false,
+        taken: 0,
         rest: Rest::default(),
         careful_rounds: 0,
     };
@@ -234,6 +235,8 @@ struct Loop {
     /// Rounds on their way to be durable.
     flight: Flight,
     stop_seen: bool,
+    /// Commands taken into rounds so far.
+    taken: usize,
     rest: Rest,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
@@ -290,7 +293,7 @@ impl Loop {
         }
         let began = clock::instant();
         let round = core.finish()?;
-        self.flight.add(round, began, self.life.queued.load(Ordering::Relaxed));
+        self.flight.add(round, began, self.taken);
         self.life.in_flight.store(self.flight.len(), Ordering::Relaxed);
         let now = Gauges { jobs: core.engine().jobs(), waiting: core.waiting(), ..self.gauges };
         self.gauges.set(&self.counters, now);
@@ -334,7 +337,6 @@ impl Loop {
         let mut next = Some(first);
         while let Some(request) = next {
             calls += request.calls.len();
-            self.life.queued.fetch_sub(request.calls.len(), Ordering::Relaxed);
             bytes += request.calls.iter().map(weight).sum::<usize>();
             // Asked for each: who subscribed before this was sent hears of it.
             core.listen(self.publish.is_heard());
@@ -354,6 +356,7 @@ impl Loop {
                 }
             };
         }
+        self.taken = self.taken.wrapping_add(calls);
         self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
         self.counters.round_sizes.add(calls as u64);
         self.flight.pace.applied(calls, began.elapsed());
