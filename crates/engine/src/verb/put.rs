@@ -86,7 +86,10 @@ impl Tenant {
             None => {
                 let mut job = Box::new(Job::new(fields.jid.clone(), queue, &nobody));
                 self.indexes.note(cx, &mut job, cx.now, What::Put(queue.clone()));
-                self.jobs.insert(job)
+                match self.jobs.insert(job) {
+                    Some(job) => job,
+                    None => return,
+                }
             }
         };
         if fields.klass.is_some() {
