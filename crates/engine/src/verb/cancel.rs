@@ -35,7 +35,7 @@ impl Tenant {
         cx.tell_now(Kind::Canceled, job);
         self.indexes.uncount_failed(job);
         let waiters = match self.jobs.get(jid) {
-            Some(job) => self.throttles_of(job),
+            Some(job) => self.indexes.throttles_of(job),
             None => Vec::new(),
         };
         self.delete(cx, jid);

@@ -47,7 +47,7 @@ impl Tenant {
         self.indexes.enter_group(cx, job);
         self.indexes.count_failure(&queue, cx.now);
         let waiters = match self.jobs.get(&jid) {
-            Some(job) => self.throttles_of(job),
+            Some(job) => self.indexes.throttles_of(job),
             None => Vec::new(),
         };
         self.admit_all(cx, &waiters);

@@ -133,7 +133,10 @@ impl Tenant {
     }
 
     pub(crate) fn views(&self, jids: &[Name]) -> Vec<crate::JobView> {
-        jids.iter().filter_map(|jid| self.jobs.get(jid)).map(|job| self.indexes.view(job)).collect()
+        // With room for all from the start: a view is large.
+        let mut views = Vec::with_capacity(jids.len());
+        views.extend(jids.iter().filter_map(|jid| self.jobs.get(jid)).map(|job| self.indexes.view(job)));
+        views
     }
 
     fn priority(&mut self, cx: &mut Cx<'_>, jid: &Name, priority: f64) -> Answer {

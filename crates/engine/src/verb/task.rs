@@ -221,7 +221,7 @@ impl Tenant {
             cx.tell_now(Kind::Canceled, job);
         }
         self.indexes.uncount_failed(job);
-        let waiters = self.throttles_of(job);
+        let waiters = self.indexes.throttles_of(job);
         if let Some(task) = self.jobs.get_mut(jid).and_then(Job::task_mut) {
             task.started.clear();
         }
@@ -244,7 +244,7 @@ impl Tenant {
     /// Into the drafts, from wherever it is. Who held it stays written on it.
     pub(super) fn put_aside(&mut self, cx: &mut Cx<'_>, jid: &Name) {
         let Some(job) = self.jobs.get(jid) else { return };
-        let waiters = if job.place == Place::Locks { self.throttles_of(job) } else { Vec::new() };
+        let waiters = if job.place == Place::Locks { self.indexes.throttles_of(job) } else { Vec::new() };
         let Some(job) = self.jobs.get_mut(jid) else { return };
         self.indexes.uncount_failed(job);
         self.indexes.unhold(job);

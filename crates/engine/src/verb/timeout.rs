@@ -36,7 +36,7 @@ impl Tenant {
         }
         self.indexes.enter(cx, job, Place::Work, f64::INFINITY);
         let waiters = match self.jobs.get(jid) {
-            Some(job) => self.throttles_of(job),
+            Some(job) => self.indexes.throttles_of(job),
             None => Vec::new(),
         };
         self.admit_all(cx, &waiters);
