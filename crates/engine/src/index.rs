@@ -11,7 +11,8 @@ pub(crate) type Scored = (Score, Name);
 
 /// Entries of a run at most: 2 KB.
 const RUN_MAX: usize = 128;
-/// A run with fewer is put together with a neighbour, if both together are at most half of one.
+/// A run with fewer is put together with a neighbour, if both together are at most half of one. That is tried a few times
+/// while it gets empty, not with each entry.
 const RUN_FEW: usize = RUN_MAX / 4;
 /// Room that an empty index keeps.
 const EMPTY_ROOM_MAX: usize = 16;
@@ -106,7 +107,7 @@ impl Index {
             run.remove(at);
         }
         self.len -= 1;
-        if run.len() < RUN_FEW {
+        if run.len() < RUN_FEW && run.len().is_multiple_of(RUN_FEW / 4) {
             match bound.cloned() {
                 Some(bound) => self.join(&bound),
                 None => self.join_top(),
