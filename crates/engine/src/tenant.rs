@@ -128,11 +128,11 @@ fn sighted(now: f64, job: &Job) -> Notice {
         at: now,
         jid: job.jid.clone(),
         queue: job.queue.clone(),
-        worker: job.worker.clone(),
+        worker: job.worker().cloned().unwrap_or_else(|| Name::new(b"")),
         klass: job.klass.clone(),
         state: Some(job.state),
         detail: None,
-        attempt: job.attempt,
+        attempt: job.attempt(),
         since: job.time,
         trace: job.more.as_deref().and_then(|more| more.trace.clone()),
     }
@@ -313,8 +313,8 @@ impl Indexes {
     pub(crate) fn hold(&mut self, job: &mut Job, worker: Name, expires: f64) {
         self.unhold(job);
         self.worker(&worker).jobs.insert((Score::new(expires), job.jid.clone()));
-        job.worker = worker;
-        job.expires = expires;
+        let run = job.run();
+        (run.worker, run.expires) = (Some(worker), expires);
         job.flags.set(Flag::Held, true);
     }
 
@@ -324,11 +324,16 @@ impl Indexes {
             return;
         }
         self.mark(job);
-        let Some(record) = self.workers.get_mut(&job.worker) else { return };
-        record.jobs.remove(&(Score::new(job.expires), job.jid.clone()));
+        let Some(record) = self.workers.get_mut(job.worker_bytes()) else { return };
+        record.jobs.remove(&(Score::new(job.expires()), job.jid.clone()));
         if record.jobs.is_empty() && record.seen_at.is_none() {
-            self.workers.remove(&job.worker);
+            self.workers.remove(job.worker_bytes());
         }
+    }
+
+    /// Who holds a job, or held it last; empty for nobody.
+    pub(crate) fn worker_of(&self, job: &Job) -> Name {
+        job.worker().cloned().unwrap_or_else(|| self.names.none())
     }
 
     pub(crate) fn worker(&mut self, name: &Name) -> &mut Worker {
@@ -531,17 +536,17 @@ impl Indexes {
             klass: job.klass.clone(),
             queue: job.queue.clone(),
             state: job.state,
-            worker: job.worker.clone(),
+            worker: self.worker_of(job),
             tracked: self.is_tracked(&job.jid),
             priority: job.priority(),
             retries: job.retries(),
             remaining: job.remaining(),
-            expires: job.expires,
+            expires: job.expires(),
             due: (job.place == Place::Scheduled).then_some(job.score),
             available_since: job.available_since(),
             pid: job.task().and_then(crate::task::Task::pid),
             opaque: job.task().is_some(),
-            attempt: job.attempt,
+            attempt: job.attempt(),
             data: job.data.clone(),
             result: more.and_then(|more| more.result.clone()),
             tags: job.tags().iter().map(|tagged| tagged.tag.clone()).collect(),

@@ -30,7 +30,7 @@ impl Tenant {
         if job.state == State::Complete {
             return false;
         }
-        let (queue, worker) = (Some(job.queue.clone()), Some(job.worker.clone()));
+        let (queue, worker) = (Some(job.queue.clone()), Some(self.indexes.worker_of(job)));
         cx.emit(Event::Canceled { jid: jid.clone(), queue, worker });
         cx.tell_now(Kind::Canceled, job);
         self.indexes.uncount_failed(job);

@@ -32,8 +32,7 @@ impl Tenant {
         self.indexes.day(&job.queue, cx.now).run.add(ran);
         job.time = cx.now;
         job.set_remaining(job.retries());
-        job.expires = 0.0;
-        job.worker = self.indexes.names.none();
+        job.clear_lock();
         clear_failure(cx, job);
         clear_checkpoint(cx, job);
         self.indexes.emit_tracked(cx, TrackedEvent::Completed, &jid);

@@ -19,7 +19,7 @@ impl Tenant {
                 job
             }
         };
-        let worker = worker.unwrap_or_else(|| job.worker.clone());
+        let worker = worker.unwrap_or_else(|| self.indexes.worker_of(job));
         let event = Event::Failed {
             jid: jid.clone(),
             group: group.clone(),
@@ -42,8 +42,7 @@ impl Tenant {
         let message = cx.keep(message);
         set_failure(cx, job, Failure { group, message, when: cx.now.floor(), worker, queue: queue.clone() });
         job.state = State::Failed;
-        job.worker = self.indexes.names.shared(b"");
-        job.expires = 0.0;
+        job.clear_lock();
         self.indexes.enter_group(cx, job);
         self.indexes.count_failure(&queue, cx.now);
         let waiters = match self.jobs.get(&jid) {

@@ -209,11 +209,10 @@ impl Tenant {
             let sight = Box::new(crate::Notice { since: cx.now, ..*sight });
             cx.tell(Some(sight), Kind::Failed, State::Failed, Some(group.clone()));
         }
-        let worker = std::mem::replace(&mut job.worker, self.indexes.names.shared(b""));
+        let worker = job.clear_lock().unwrap_or_else(|| self.indexes.names.none());
         self.indexes.release_locks(job);
         self.indexes.note(cx, job, cx.now, What::Exhausted(group.clone()));
         job.state = State::Failed;
-        job.expires = 0.0;
         let failure = Failure {
             group: group.clone(),
             message: cx.keep(message.clone()),
@@ -355,7 +354,8 @@ impl Indexes {
         let waited = cx.now - job.time;
         self.day(&job.queue, cx.now).wait.add(waited);
         job.time = cx.now;
-        job.attempt = job.attempt.wrapping_add(1);
+        let run = job.run();
+        run.attempt = run.attempt.wrapping_add(1);
         job.state = State::Running;
         self.hold(job, worker.clone(), expires);
         match job.place {
@@ -373,7 +373,7 @@ impl Indexes {
         self.emit_tracked(cx, TrackedEvent::Stalled, &job.jid);
         self.note(cx, job, cx.now, What::TimedOut);
         job.flags.set(Flag::Warned, true);
-        cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
+        cx.emit(Event::LockLost { jid: job.jid.clone(), worker: self.worker_of(job) });
         cx.tell_lost(job, job.state, "expired");
         self.relock(cx, job, cx.now + grace);
         *self.day(&job.queue, cx.now).retries.get_or_insert(0) += 1;

@@ -108,8 +108,9 @@ impl Indexes {
         self.leave(cx, job);
         self.release_locks(job);
         self.unhold(job);
-        if !job.worker.is_empty() && worker != Some(&job.worker) {
-            cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
+        let holder = job.worker().filter(|holder| !holder.is_empty() && worker != Some(holder));
+        if let Some(holder) = holder {
+            cx.emit(Event::LockLost { jid: job.jid.clone(), worker: holder.clone() });
             if job.state == State::Running {
                 cx.tell_lost(job, job.state, "moved");
             }
@@ -137,8 +138,8 @@ impl Indexes {
         }
         job.set_remaining(job.retries());
         let old_queue = std::mem::replace(&mut job.queue, queue.clone());
-        job.worker = self.names.none();
-        (job.expires, job.time) = (0.0, cx.now);
+        job.clear_lock();
+        job.time = cx.now;
         job.flags.set(Flag::Warned, false);
         job.state = if fields.delay > 0.0 { State::Scheduled } else { State::Waiting };
         // The queue's own throttle is implied, the old queue's is not carried along.

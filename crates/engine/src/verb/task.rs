@@ -216,7 +216,7 @@ impl Tenant {
     pub(super) fn drop_job(&mut self, cx: &mut Cx<'_>, jid: &Name) {
         let Some(job) = self.jobs.get(jid) else { return };
         if !matches!(job.place, Place::Completed | Place::Draft) {
-            let (queue, worker) = (Some(job.queue.clone()), Some(job.worker.clone()));
+            let (queue, worker) = (Some(job.queue.clone()), Some(self.indexes.worker_of(job)));
             cx.emit(Event::Canceled { jid: jid.clone(), queue, worker });
             cx.tell_now(Kind::Canceled, job);
         }
@@ -251,7 +251,9 @@ impl Tenant {
         self.indexes.leave(cx, job);
         self.indexes.release_locks(job);
         job.state = State::Waiting;
-        job.expires = 0.0;
+        if let Some(run) = job.run_mut() {
+            run.expires = 0.0;
+        }
         self.indexes.enter(cx, job, Place::Draft, cx.now);
         self.admit_all(cx, &waiters);
     }

@@ -224,7 +224,7 @@ impl Tenant {
         self.pop_queue(cx, &pop, queue, 1, &mut popped);
         let jid = popped.pop()?;
         let job = self.jobs.get(&jid)?;
-        let before = (Place::Work, job.attempt.wrapping_sub(1), job.queue.clone());
+        let before = (Place::Work, job.attempt().wrapping_sub(1), job.queue.clone());
         if job.task().is_none_or(|task| !task.was_in_step(&before)) {
             self.catch_up(cx, &jid, State::Waiting);
         }
@@ -273,7 +273,9 @@ impl Tenant {
             Role::Pending(queue) => job.place == Place::Work && job.queue == queue,
             Role::Scheduled(queue) => job.place == Place::Scheduled && job.queue == queue,
             Role::Reserved(names) => {
-                job.place == Place::Locks && worker_in(&names, &job.queue).as_ref() == Some(&job.worker)
+                job.place == Place::Locks
+                    && worker_in(&names, &job.queue)
+                        .is_some_and(|worker| worker.bytes() == job.worker_bytes())
             }
             Role::Complete(queue) => {
                 return job.place == Place::Completed && self.unlist_from(cx, jid, &queue);
