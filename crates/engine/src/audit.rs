@@ -53,7 +53,10 @@ fn audit_jobs(tenant: &Tenant, said: &mut Vec<String>) {
             said.push(format!("job {jid} in {:?} has the queue {:?}", job.place, job.queue));
         }
         if job.flags.has(Flag::Held) && !holds(tenant, job) {
-            said.push(format!("job {jid} is missing from the jobs of its worker {}", job.worker));
+            said.push(format!(
+                "job {jid} is missing from the jobs of its worker {}",
+                tenant.indexes.worker_of(job)
+            ));
         }
         audit_links(tenant, job, said);
     }
@@ -91,8 +94,8 @@ fn is_indexed(tenant: &Tenant, job: &Job) -> bool {
 }
 
 fn holds(tenant: &Tenant, job: &Job) -> bool {
-    let entry = (Score::new(job.expires), job.jid.clone());
-    tenant.indexes.workers.get(&job.worker).is_some_and(|worker| worker.jobs.contains(&entry))
+    let entry = (Score::new(job.expires()), job.jid.clone());
+    tenant.indexes.workers.get(job.worker_bytes()).is_some_and(|worker| worker.jobs.contains(&entry))
 }
 
 fn audit_links(tenant: &Tenant, job: &Job, said: &mut Vec<String>) {
@@ -129,7 +132,11 @@ fn audit_indexes(tenant: &Tenant, said: &mut Vec<String>) {
     }
     for (name, worker) in &tenant.indexes.workers {
         for (_, jid) in &worker.jobs {
-            if !tenant.jobs.get(jid).is_some_and(|job| job.flags.has(Flag::Held) && job.worker == *name) {
+            if !tenant
+                .jobs
+                .get(jid)
+                .is_some_and(|job| job.flags.has(Flag::Held) && job.worker_bytes() == name.bytes())
+            {
                 said.push(format!("worker {name} lists job {jid}, which it does not hold"));
             }
         }

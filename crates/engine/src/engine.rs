@@ -150,7 +150,8 @@ impl Engine {
     /// Does one command. A refused command changed nothing.
     pub fn apply(&mut self, call: Call) -> Result<Reply, Refusal> {
         let Call { tenant, now, clock, rules, command } = call;
-        if self.round.tenants.last() != Some(&tenant) {
+        let begins = self.round.tenants.last() != Some(&tenant);
+        if begins {
             self.round.tenants.push(tenant.clone());
         }
         let mut cx = Cx { now, clock, rules, round: &mut self.round };
@@ -162,7 +163,11 @@ impl Engine {
             self.flush(&tenant);
             return Ok(Reply::Done);
         }
-        self.tenants.entry_ref(&tenant).or_default().apply(&mut cx, command)
+        let tenant = self.tenants.entry_ref(&tenant).or_default();
+        if begins {
+            tenant.indexes.begin_round();
+        }
+        tenant.apply(&mut cx, command)
     }
 
     /// While frozen, commands that only look do not move what is due: nothing could be stored.

@@ -33,7 +33,8 @@ impl History {
             (History::Entries(entries), Entry { when, what: What::Put(queue) }) if entries.is_empty() => {
                 *self = History::Put(when, queue);
             }
-            (_, entry) => self.change(|entries| entries.push(entry)),
+            (History::Entries(entries), entry) => entries.push(entry),
+            (History::Put(..), entry) => self.change(|entries| entries.push(entry)),
         }
     }
 
@@ -52,8 +53,8 @@ impl History {
         let mut entries = match std::mem::take(self) {
             History::Entries(entries) => entries,
             History::Put(when, queue) => {
-                // Room for the pop that follows.
-                let mut entries = ThinVec::with_capacity(2);
+                // Room for the pop that follows, and for the end.
+                let mut entries = ThinVec::with_capacity(3);
                 entries.push(Entry { when, what: What::Put(queue) });
                 entries
             }

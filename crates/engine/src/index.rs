@@ -11,7 +11,8 @@ pub(crate) type Scored = (Score, Name);
 
 /// Entries of a run at most: 2 KB.
 const RUN_MAX: usize = 128;
-/// A run with fewer is put together with a neighbour, if both together are at most half of one.
+/// A run with fewer is put together with a neighbour, if both together are at most half of one. That is tried a few times
+/// while it gets empty, not with each entry.
 const RUN_FEW: usize = RUN_MAX / 4;
 /// Room that an empty index keeps.
 const EMPTY_ROOM_MAX: usize = 16;
@@ -54,11 +55,15 @@ impl Index {
 
     /// Adds an entry; false if it is there already.
     pub(crate) fn insert(&mut self, entry: Scored) -> bool {
-        let run = match self.top.back() {
-            Some(last) if *last < entry => &mut self.top,
-            _ => self.runs.range_mut(&entry..).next().map_or(&mut self.top, |(_, run)| run),
+        // Most come in at one of the ends.
+        let (run, at) = if self.top.back().is_none_or(|last| *last < entry) {
+            let at = self.top.len();
+            (&mut self.top, at)
+        } else {
+            let (_, run) = run_of(&mut self.runs, &mut self.top, &entry);
+            let Some(at) = place_in(run, &entry) else { return false };
+            (run, at)
         };
-        let Err(at) = run.binary_search(&entry) else { return false };
         self.len += 1;
         if run.len() < RUN_MAX {
             run.insert(at, entry);
@@ -91,14 +96,18 @@ impl Index {
 
     /// Takes an entry out; false if it was not there.
     pub(crate) fn remove(&mut self, entry: &Scored) -> bool {
-        let (bound, run) = match self.runs.range_mut(entry..).next() {
-            Some((bound, run)) => (Some(bound), run),
-            None => (None, &mut self.top),
-        };
-        let Ok(at) = run.binary_search(entry) else { return false };
-        run.remove(at);
+        let (bound, run) = run_of(&mut self.runs, &mut self.top, entry);
+        // Most go at one of the ends.
+        if run.back() == Some(entry) {
+            run.pop_back();
+        } else if run.front() == Some(entry) {
+            run.pop_front();
+        } else {
+            let Ok(at) = run.binary_search(entry) else { return false };
+            run.remove(at);
+        }
         self.len -= 1;
-        if run.len() < RUN_FEW {
+        if run.len() < RUN_FEW && run.len().is_multiple_of(RUN_FEW / 4) {
             match bound.cloned() {
                 Some(bound) => self.join(&bound),
                 None => self.join_top(),
@@ -183,6 +192,33 @@ impl Index {
             };
             run.range(first.min(past)..past)
         })
+    }
+}
+
+/// The run that an entry belongs into, and its bound; the top one has none. The lowest and the top one are looked at first:
+/// most entries are there.
+fn run_of<'a>(
+    runs: &'a mut BTreeMap<Scored, VecDeque<Scored>>,
+    top: &'a mut VecDeque<Scored>,
+    entry: &Scored,
+) -> (Option<&'a Scored>, &'a mut VecDeque<Scored>) {
+    let run = match runs.first_key_value() {
+        None => None,
+        _ if top.front().is_some_and(|first| first <= entry) => None,
+        Some((bound, _)) if entry <= bound => runs.iter_mut().next(),
+        Some(_) => runs.range_mut(entry..).next(),
+    };
+    match run {
+        Some((bound, run)) => (Some(bound), run),
+        None => (None, top),
+    }
+}
+
+/// Where an entry belongs in a run; none: it is there.
+fn place_in(run: &VecDeque<Scored>, entry: &Scored) -> Option<usize> {
+    match run.front() {
+        Some(first) if entry < first => Some(0),
+        _ => run.binary_search(entry).err(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Names: jids, queues, klasses, workers, tags, groups. Any bytes; one thin pointer, shared, ordered by bytes.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use triomphe::ThinArc;
 
 /// An immutable byte string behind one thin pointer; cloning shares it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Eq)]
 pub struct Name(ThinArc<(), u8>);
 
 impl Name {
@@ -18,6 +19,7 @@ impl Name {
     }
 
     /// Its bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.0.slice
     }
@@ -32,9 +34,36 @@ impl Name {
         String::from_utf8_lossy(self.bytes())
     }
 
+    /// Whether both are one allocation, as shared names are: they need not be compared byte by byte.
+    #[inline]
+    fn is_same(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0.ptr(), other.0.ptr())
+    }
+
     /// How many hold this very allocation; lets the name pool drop what nobody else uses.
     pub(crate) fn holders(&self) -> usize {
         ThinArc::strong_count(&self.0)
+    }
+}
+
+impl PartialEq for Name {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.is_same(other) || self.bytes() == other.bytes()
+    }
+}
+
+impl PartialOrd for Name {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self.is_same(other) { Ordering::Equal } else { self.bytes().cmp(other.bytes()) }
     }
 }
 
@@ -103,15 +132,30 @@ impl<'de> Deserialize<'de> for Name {
 }
 
 /// One allocation per distinct name that many jobs share (klass, queue, worker, tag).
-#[derive(Default)]
 pub(crate) struct NamePool {
+    /// The name without bytes.
+    none: Name,
     names: hashbrown::HashSet<Name>,
     swept_at: usize,
 }
 
+impl Default for NamePool {
+    fn default() -> Self {
+        NamePool { none: Name::new(b""), names: hashbrown::HashSet::default(), swept_at: 0 }
+    }
+}
+
 impl NamePool {
+    /// The name that stands for none.
+    pub(crate) fn none(&self) -> Name {
+        self.none.clone()
+    }
+
     /// The shared name of these bytes.
     pub(crate) fn shared(&mut self, bytes: &[u8]) -> Name {
+        if bytes.is_empty() {
+            return self.none();
+        }
         if let Some(name) = self.names.get(bytes) {
             return name.clone();
         }

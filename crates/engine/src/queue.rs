@@ -31,7 +31,19 @@ pub(crate) struct Queue {
     pub(crate) unthrottled: usize,
 }
 
+/// Which indexes of a queue have something whose time has come.
+pub(crate) struct Due {
+    pub(crate) locks: bool,
+    pub(crate) scheduled: bool,
+    pub(crate) recurring: bool,
+}
+
 impl Queue {
+    pub(crate) fn due(&self, now: f64) -> Due {
+        let due = |index: &Index| index.first().is_some_and(|(score, _)| score.get() <= now);
+        Due { locks: due(&self.locks), scheduled: due(&self.scheduled), recurring: due(&self.recurring) }
+    }
+
     /// The index of a place that belongs to a queue.
     pub(crate) fn index(&mut self, place: Place) -> Option<&mut Index> {
         if let Some(version) = self.versions.get_mut(place as usize) {

@@ -411,7 +411,9 @@ pub(crate) fn decode_record(names: &mut NamePool, key: Key, value: &[u8]) -> Res
     }
     names.adopt(&mut job.klass);
     names.adopt(&mut job.queue);
-    names.adopt(&mut job.worker);
+    if let Some(worker) = job.run_mut().and_then(|run| run.worker.as_mut()) {
+        names.adopt(worker);
+    }
     job.history.rename(|name| names.adopt(name));
     Ok(Loaded::Job(job))
 }
@@ -481,8 +483,8 @@ pub(crate) fn rebuild(tenant: &mut Tenant) -> Option<BodyId> {
             }
         }
         if job.flags.has(Flag::Held) {
-            let worker = indexes.workers.entry_ref(&job.worker).or_default();
-            worker.jobs.insert((Score::new(job.expires), job.jid.clone()));
+            let worker = indexes.worker(&indexes.worker_of(job));
+            worker.jobs.insert((Score::new(job.expires()), job.jid.clone()));
         }
         indexes.index_finished(job);
         if job.flags.has(Flag::Unthrottled) {

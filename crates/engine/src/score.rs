@@ -43,6 +43,10 @@ impl Ord for Score {
 
 /// The names of an index with a score up to `max`, from the lowest, at most `count`.
 pub(crate) fn up_to(index: &Index, min: f64, max: f64, count: usize) -> Vec<(f64, Name)> {
+    // Mostly nothing is due: the lowest tells.
+    if index.first().is_none_or(|(lowest, _)| lowest.get() > max) {
+        return Vec::new();
+    }
     index
         .range((Score::new(min), Name::new(b""))..)
         .take_while(|(score, _)| score.get() <= max)

@@ -19,6 +19,11 @@ pub(crate) fn day_of(now: f64) -> f64 {
     now - now.rem_euclid(DAY as f64)
 }
 
+/// Whether `day_of(at)` is this day.
+pub(crate) fn is_on_day(day: f64, at: f64) -> bool {
+    day <= at && at < day + DAY as f64
+}
+
 /// One series of samples: moments and a histogram.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {

@@ -186,7 +186,7 @@ impl Task {
     pub(crate) fn blank(job: &Job) -> Task {
         let mut task = Task {
             fields: Vec::new(),
-            seen: (job.place, job.attempt, job.queue.clone()),
+            seen: (job.place, job.attempt(), job.queue.clone()),
             home: job.queue.clone(),
             listed: None,
             started: Vec::new(),
@@ -260,7 +260,7 @@ impl Task {
     /// Whether other dialects have moved the job since.
     pub(crate) fn is_behind(&self, job: &Job) -> bool {
         let (place, attempt, queue) = &self.seen;
-        *place != job.place || *attempt != job.attempt || *queue != job.queue
+        *place != job.place || *attempt != job.attempt() || *queue != job.queue
     }
 
     /// Whether the fields were in step with a job that was there, so often handed out, in that queue.
@@ -270,7 +270,7 @@ impl Task {
 
     /// The fields are in step with the job.
     pub(crate) fn saw(&mut self, job: &Job) {
-        self.seen = (job.place, job.attempt, job.queue.clone());
+        self.seen = (job.place, job.attempt(), job.queue.clone());
     }
 
     /// Brings the fields into step with a job that others moved, as if it were in this state. Answers the texts that

@@ -17,7 +17,7 @@ use crate::name::NamePool;
 use crate::queue::Queue;
 use crate::record::Key;
 use crate::score::Score;
-use crate::stats::{DayStats, day_of};
+use crate::stats::{DayStats, day_of, is_on_day};
 use crate::tag::Tag;
 use crate::task::Finished;
 use crate::throttle::{self, Throttle};
@@ -128,11 +128,11 @@ fn sighted(now: f64, job: &Job) -> Notice {
         at: now,
         jid: job.jid.clone(),
         queue: job.queue.clone(),
-        worker: job.worker.clone(),
+        worker: job.worker().cloned().unwrap_or_else(|| Name::new(b"")),
         klass: job.klass.clone(),
         state: Some(job.state),
         detail: None,
-        attempt: job.attempt,
+        attempt: job.attempt(),
         since: job.time,
         trace: job.more.as_deref().and_then(|more| more.trace.clone()),
     }
@@ -169,9 +169,16 @@ pub(crate) struct Indexes {
     pub(crate) failure_seq: u64,
     pub(crate) dirty_jobs: Vec<Name>,
     pub(crate) dirty: HashSet<Key>,
+    /// The statistics that were changed last in the open round: they are among the dirty.
+    last_day: Option<(Score, Name)>,
 }
 
 impl Indexes {
+    /// A round begins: nothing is dirty.
+    pub(crate) fn begin_round(&mut self) {
+        self.last_day = None;
+    }
+
     /// Notes that a job must be stored.
     pub(crate) fn mark(&mut self, job: &mut Job) {
         if !job.flags.has(Flag::Dirty) {
@@ -181,11 +188,6 @@ impl Indexes {
     }
 
     pub(crate) fn queue(&mut self, name: &Name) -> &mut Queue {
-        if !self.queues.contains_key(name) {
-            let name = self.names.shared(name.bytes());
-            self.queues.insert(name, Queue::default());
-        }
-        // Just made sure of; `entry` would clone the name on every call.
         self.queues.entry_ref(name).or_default()
     }
 
@@ -220,7 +222,7 @@ impl Indexes {
             }
             Place::Failed => self.leave_group(job),
             place => {
-                let queue = self.queue(&job.queue.clone());
+                let queue = self.queue(&job.queue);
                 queue.index(place).map(|index| index.remove(&entry));
                 if place == Place::Locks {
                     queue.unthrottled -= usize::from(job.flags.take(Flag::Unthrottled));
@@ -297,7 +299,7 @@ impl Indexes {
         self.enter(cx, job, Place::Locks, ends_at);
         if unthrottled {
             job.flags.set(Flag::Unthrottled, true);
-            self.queue(&job.queue.clone()).unthrottled += 1;
+            self.queue(&job.queue).unthrottled += 1;
         }
     }
 
@@ -307,14 +309,13 @@ impl Indexes {
         self.enter(cx, job, Place::Failed, self.failure_seq as f64);
     }
 
-    /// Lists a job among its worker's, until `expires`.
-    pub(crate) fn hold(&mut self, job: &mut Job, worker: &Name, expires: f64) {
+    /// Lists a job among its worker's, until `expires`. The worker's name is the shared one.
+    pub(crate) fn hold(&mut self, job: &mut Job, worker: Name, expires: f64) {
         self.unhold(job);
-        job.worker = self.names.shared(worker.bytes());
-        job.expires = expires;
+        self.worker(&worker).jobs.insert((Score::new(expires), job.jid.clone()));
+        let run = job.run();
+        (run.worker, run.expires) = (Some(worker), expires);
         job.flags.set(Flag::Held, true);
-        let jid = job.jid.clone();
-        self.worker(&job.worker.clone()).jobs.insert((Score::new(expires), jid));
     }
 
     /// Takes a job off its worker's list. The worker's name stays on the job.
@@ -323,12 +324,16 @@ impl Indexes {
             return;
         }
         self.mark(job);
-        let worker = job.worker.clone();
-        let Some(record) = self.workers.get_mut(&worker) else { return };
-        record.jobs.remove(&(Score::new(job.expires), job.jid.clone()));
+        let Some(record) = self.workers.get_mut(job.worker_bytes()) else { return };
+        record.jobs.remove(&(Score::new(job.expires()), job.jid.clone()));
         if record.jobs.is_empty() && record.seen_at.is_none() {
-            self.workers.remove(&worker);
+            self.workers.remove(job.worker_bytes());
         }
+    }
+
+    /// Who holds a job, or held it last; empty for nobody.
+    pub(crate) fn worker_of(&self, job: &Job) -> Name {
+        job.worker().cloned().unwrap_or_else(|| self.names.none())
     }
 
     pub(crate) fn worker(&mut self, name: &Name) -> &mut Worker {
@@ -348,7 +353,9 @@ impl Indexes {
     pub(crate) fn note(&mut self, cx: &mut Cx<'_>, job: &mut Job, when: f64, what: What) {
         if let Some(cap) = self.config.max_job_history() {
             let excess = (job.history.len() + 1).saturating_sub(cap);
-            job.history.forget(excess).iter().for_each(|text| cx.forget(text));
+            if excess > 0 {
+                job.history.forget(excess).iter().for_each(|text| cx.forget(text));
+            }
         }
         job.history.push(Entry { when: when.floor(), what });
         self.mark(job);
@@ -356,11 +363,18 @@ impl Indexes {
 
     /// The statistics of a queue on the day of `at`, to be changed.
     pub(crate) fn day(&mut self, queue: &Name, at: f64) -> &mut DayStats {
-        let key = (Score::new(day_of(at)), self.names.shared(queue.bytes()));
-        self.dirty.insert(Key::Stats(key.0, key.1.clone()));
-        if !self.stats.contains_key(&key) {
-            self.prune_stats(key.0.get());
-        }
+        let key = match &self.last_day {
+            Some(key) if is_on_day(key.0.get(), at) && key.1 == *queue => key.clone(),
+            _ => {
+                let key = (Score::new(day_of(at)), self.names.shared(queue.bytes()));
+                self.dirty.insert(Key::Stats(key.0, key.1.clone()));
+                if !self.stats.contains_key(&key) {
+                    self.prune_stats(key.0.get());
+                }
+                self.last_day = Some(key.clone());
+                key
+            }
+        };
         self.stats.entry(key).or_default()
     }
 
@@ -494,30 +508,45 @@ impl Indexes {
         }
     }
 
+    /// The throttles of a job, for [`Tenant::admit_all`] after it changed.
+    pub(crate) fn throttles_of(&self, job: &Job) -> Vec<Name> {
+        if self.throttles.is_empty() {
+            return Vec::new();
+        }
+        let mut ids = job.more.as_deref().map_or_else(Vec::new, |more| more.throttles.clone());
+        ids.push(throttle::of_queue(&job.queue));
+        ids
+    }
+
     /// A job as replies show it.
     pub(crate) fn view(&self, job: &Job) -> JobView {
         let more = job.more.as_deref();
         let list = |set: &BTreeSet<Name>| set.iter().cloned().collect::<Vec<_>>();
-        let mut throttles = more.map_or_else(Vec::new, |more| more.throttles.clone());
+        let named = more.map_or(&[][..], |more| &more.throttles);
+        let mut throttles = Vec::new();
         if !job.queue.is_empty() {
+            throttles.reserve_exact(named.len() + 1);
+            throttles.extend_from_slice(named);
             throttles.push(throttle::of_queue(&job.queue));
+        } else {
+            throttles.extend_from_slice(named);
         }
         JobView {
             jid: job.jid.clone(),
             klass: job.klass.clone(),
             queue: job.queue.clone(),
             state: job.state,
-            worker: job.worker.clone(),
+            worker: self.worker_of(job),
             tracked: self.is_tracked(&job.jid),
             priority: job.priority(),
             retries: job.retries(),
             remaining: job.remaining(),
-            expires: job.expires,
+            expires: job.expires(),
             due: (job.place == Place::Scheduled).then_some(job.score),
             available_since: job.available_since(),
             pid: job.task().and_then(crate::task::Task::pid),
             opaque: job.task().is_some(),
-            attempt: job.attempt,
+            attempt: job.attempt(),
             data: job.data.clone(),
             result: more.and_then(|more| more.result.clone()),
             tags: job.tags().iter().map(|tagged| tagged.tag.clone()).collect(),
@@ -547,16 +576,6 @@ impl Tenant {
         for id in ids {
             self.admit(cx, id);
         }
-    }
-
-    /// The throttles of a job, for `admit_all` after it changed.
-    pub(crate) fn throttles_of(&self, job: &Job) -> Vec<Name> {
-        if self.indexes.throttles.is_empty() {
-            return Vec::new();
-        }
-        let mut ids = job.more.as_deref().map_or_else(Vec::new, |more| more.throttles.clone());
-        ids.push(throttle::of_queue(&job.queue));
-        ids
     }
 
     pub(crate) fn admit(&mut self, cx: &mut Cx<'_>, id: &Name) {
@@ -624,25 +643,22 @@ impl Tenant {
 
     /// Everything about a job goes: indexes, tags, links, bodies.
     pub(crate) fn delete(&mut self, cx: &mut Cx<'_>, jid: &Name) {
-        let links = self.jobs.get(jid).and_then(|job| job.more.as_deref());
-        let (others, waiting): (Vec<Name>, Vec<Name>) = links.map_or_else(Default::default, |more| {
-            (more.dependencies.iter().cloned().collect(), more.dependents.iter().cloned().collect())
-        });
-        for other in &others {
-            self.unlink(jid, other);
-        }
-        // Only jobs that no longer wait can be left here: finished ones, or ones that go in the same command.
-        for other in &waiting {
-            self.unlink(other, jid);
-        }
         let Some(mut job) = self.jobs.remove(jid) else { return };
+        if let Some(more) = job.more.as_deref_mut() {
+            for other in std::mem::take(&mut more.dependencies) {
+                self.unlink(jid, &other);
+            }
+            // Only jobs that no longer wait can be left here: finished ones, or ones that go in the same command.
+            for other in std::mem::take(&mut more.dependents) {
+                self.unlink(&other, jid);
+            }
+        }
         self.indexes.unhold(&mut job);
         self.indexes.leave(cx, &mut job);
         self.indexes.release_locks(&mut job);
         self.indexes.unindex_tags(cx, &job);
         self.indexes.forget_started(&mut job);
         job.bodies().for_each(|id| cx.round.drop_body(id));
-        self.indexes.dirty_jobs.push(jid.clone());
     }
 
     /// Moves up to `count` scheduled jobs that are due to work.

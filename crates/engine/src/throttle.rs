@@ -42,7 +42,17 @@ impl Throttle {
 
 /// The name of a queue's own throttle.
 pub(crate) fn of_queue(queue: &Name) -> Name {
-    Name::new(&[QUEUE_THROTTLE_PREFIX, queue.bytes()].concat())
+    let (prefix, queue) = (QUEUE_THROTTLE_PREFIX, queue.bytes());
+    let mut room = [0; 64];
+    match room.get_mut(..prefix.len() + queue.len()) {
+        Some(name) => {
+            let (front, back) = name.split_at_mut(prefix.len());
+            front.copy_from_slice(prefix);
+            back.copy_from_slice(queue);
+            Name::new(name)
+        }
+        None => Name::new(&[prefix, queue].concat()),
+    }
 }
 
 /// The queue whose own throttle this is.

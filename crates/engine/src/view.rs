@@ -457,7 +457,7 @@ impl Tenant {
         let view = self.indexes.view(job);
         let expires = match job.state {
             State::Failed => ViewValue::Name(Name::new(b"")),
-            _ => ViewValue::Number(job.expires),
+            _ => ViewValue::Number(job.expires()),
         };
         let mut pairs: Vec<(&str, ViewValue)> = vec![
             ("jid", ViewValue::Name(view.jid)),

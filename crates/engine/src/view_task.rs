@@ -61,7 +61,7 @@ impl Tenant {
             let (queue, worker) =
                 (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default());
             let Some(queue) = self.indexes.queues.get(queue) else { continue };
-            let is_its = |job: &Job| job.worker.bytes() == worker;
+            let is_its = |job: &Job| job.worker_bytes() == worker;
             let locks = queue.locks.iter().filter(|(_, jid)| self.jobs.get(jid).is_some_and(is_its));
             held.extend(locks.cloned());
         }
@@ -183,7 +183,7 @@ impl Tenant {
                     Some(found) if !found.0.fields.is_empty() => found,
                     _ => return Some(0),
                 };
-                (task.version, job.place, job.attempt, job.queue.bytes()).hash(&mut hasher);
+                (task.version, job.place, job.attempt(), job.queue.bytes()).hash(&mut hasher);
                 job.data.hash(&mut hasher);
             }
             Role::Pending(queue) => match place(&queue, Place::Work) {
@@ -230,7 +230,7 @@ impl Tenant {
             for (_, jid) in locks.into_iter().flatten() {
                 let Some(job) = self.jobs.get(jid) else { continue };
                 keys.push(Name::new(
-                    &[b"blueque_reserved_tasks_", queue.bytes(), b"_", job.worker.bytes()].concat(),
+                    &[b"blueque_reserved_tasks_", queue.bytes(), b"_", job.worker_bytes()].concat(),
                 ));
             }
         }

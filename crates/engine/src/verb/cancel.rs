@@ -30,12 +30,12 @@ impl Tenant {
         if job.state == State::Complete {
             return false;
         }
-        let (queue, worker) = (Some(job.queue.clone()), Some(job.worker.clone()));
+        let (queue, worker) = (Some(job.queue.clone()), Some(self.indexes.worker_of(job)));
         cx.emit(Event::Canceled { jid: jid.clone(), queue, worker });
         cx.tell_now(Kind::Canceled, job);
         self.indexes.uncount_failed(job);
         let waiters = match self.jobs.get(jid) {
-            Some(job) => self.throttles_of(job),
+            Some(job) => self.indexes.throttles_of(job),
             None => Vec::new(),
         };
         self.delete(cx, jid);

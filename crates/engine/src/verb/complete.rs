@@ -1,10 +1,12 @@
 //! Complete: a job is finished, or moves on to the next queue.
 
+use std::collections::BTreeSet;
+
 use super::pop::clear_failure;
 use super::report::clear_checkpoint;
 use super::{Answer, Claim, held};
 use crate::job::{Job, Place, State, What};
-use crate::tenant::{Cx, Tenant};
+use crate::tenant::{Cx, Indexes, Tenant};
 use crate::{Complete, Event, Kind, Name, Next, Refusal, Reply, TrackedEvent};
 
 impl Tenant {
@@ -27,18 +29,14 @@ impl Tenant {
         self.indexes.leave(cx, job);
         self.indexes.release_locks(job);
         let ran = cx.now - job.time;
-        self.indexes.day(&job.queue.clone(), cx.now).run.add(ran);
+        self.indexes.day(&job.queue, cx.now).run.add(ran);
         job.time = cx.now;
         job.set_remaining(job.retries());
-        job.expires = 0.0;
-        job.worker = self.indexes.names.shared(b"");
+        job.clear_lock();
         clear_failure(cx, job);
         clear_checkpoint(cx, job);
         self.indexes.emit_tracked(cx, TrackedEvent::Completed, &jid);
-        let waiters = match self.jobs.get(&jid) {
-            Some(job) => self.throttles_of(job),
-            None => Vec::new(),
-        };
+        let waiters = self.indexes.throttles_of(job);
         let state = match next {
             Some(next) => {
                 let state = self.advance(cx, &jid, &next);
@@ -47,7 +45,13 @@ impl Tenant {
             }
             None => {
                 cx.tell(sight, Kind::Completed, State::Complete, None);
-                self.finish(cx, &jid)
+                self.indexes.finish(cx, job);
+                let dependents = take_dependents(job);
+                if !dependents.is_empty() {
+                    self.let_go(cx, &jid, dependents);
+                }
+                self.purge(cx);
+                State::Complete
             }
         };
         self.admit_all(cx, &waiters);
@@ -92,21 +96,12 @@ impl Tenant {
         State::Waiting
     }
 
-    /// Finished for good; the job is in no index.
-    fn finish(&mut self, cx: &mut Cx<'_>, jid: &Name) -> State {
-        let Some(job) = self.jobs.get_mut(jid) else { return State::Complete };
-        let nowhere = self.indexes.names.shared(b"");
-        let queue = std::mem::replace(&mut job.queue, nowhere);
-        cx.emit(Event::Completed { jid: jid.clone(), queue });
-        job.state = State::Complete;
-        self.indexes.enter(cx, job, Place::Completed, cx.now);
-        let dependents = take_dependents(job);
+    /// Those who waited for a job need not any more.
+    fn let_go(&mut self, cx: &mut Cx<'_>, jid: &Name, dependents: BTreeSet<Name>) {
         for dependent in dependents {
             self.unlink(&dependent, jid);
             self.settle(cx, &dependent, true);
         }
-        self.purge(cx);
-        State::Complete
     }
 
     /// Finished jobs that are too old or too many go.
@@ -117,22 +112,32 @@ impl Tenant {
             self.purge_one(cx, &jid);
         }
         let excess = self.indexes.completed.len().saturating_sub(self.indexes.config.jobs_history_count());
-        let excess: Vec<Name> =
-            self.indexes.completed.iter().take(excess).map(|(_, jid)| jid.clone()).collect();
-        for jid in excess {
+        for _ in 0..excess {
+            let Some((_, jid)) = self.indexes.completed.first().cloned() else { return };
             self.purge_one(cx, &jid);
         }
     }
 
     fn purge_one(&mut self, cx: &mut Cx<'_>, jid: &Name) {
-        if let Some(job) = self.jobs.get(jid) {
+        if cx.round.listening
+            && let Some(job) = self.jobs.get(jid)
+        {
             cx.tell_now(Kind::Purged, job);
         }
         self.delete(cx, jid);
     }
 }
 
-fn take_dependents(job: &mut Job) -> Vec<Name> {
-    let more = job.more.as_deref_mut();
-    more.map_or_else(Vec::new, |more| std::mem::take(&mut more.dependents).into_iter().collect())
+fn take_dependents(job: &mut Job) -> BTreeSet<Name> {
+    job.more.as_deref_mut().map_or_else(BTreeSet::new, |more| std::mem::take(&mut more.dependents))
+}
+
+impl Indexes {
+    /// Finished for good; the job is in no index.
+    fn finish(&mut self, cx: &mut Cx<'_>, job: &mut Job) {
+        let queue = std::mem::replace(&mut job.queue, self.names.none());
+        cx.emit(Event::Completed { jid: job.jid.clone(), queue });
+        job.state = State::Complete;
+        self.enter(cx, job, Place::Completed, cx.now);
+    }
 }

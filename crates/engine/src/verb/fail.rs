@@ -19,7 +19,7 @@ impl Tenant {
                 job
             }
         };
-        let worker = worker.unwrap_or_else(|| job.worker.clone());
+        let worker = worker.unwrap_or_else(|| self.indexes.worker_of(job));
         let event = Event::Failed {
             jid: jid.clone(),
             group: group.clone(),
@@ -42,12 +42,11 @@ impl Tenant {
         let message = cx.keep(message);
         set_failure(cx, job, Failure { group, message, when: cx.now.floor(), worker, queue: queue.clone() });
         job.state = State::Failed;
-        job.worker = self.indexes.names.shared(b"");
-        job.expires = 0.0;
+        job.clear_lock();
         self.indexes.enter_group(cx, job);
         self.indexes.count_failure(&queue, cx.now);
         let waiters = match self.jobs.get(&jid) {
-            Some(job) => self.throttles_of(job),
+            Some(job) => self.indexes.throttles_of(job),
             None => Vec::new(),
         };
         self.admit_all(cx, &waiters);

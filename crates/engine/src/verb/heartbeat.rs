@@ -18,7 +18,8 @@ impl Tenant {
             Lock::Until(moment) => moment,
         };
         Tenant::set_data(cx, job, data);
-        self.indexes.hold(job, &worker, expires);
+        let name = self.indexes.names.shared(worker.bytes());
+        self.indexes.hold(job, name, expires);
         self.indexes.relock(cx, job, expires);
         if cx.rules.heartbeat_is_life {
             self.indexes.saw_worker(&worker, cx.now);

@@ -133,7 +133,10 @@ impl Tenant {
     }
 
     pub(crate) fn views(&self, jids: &[Name]) -> Vec<crate::JobView> {
-        jids.iter().filter_map(|jid| self.jobs.get(jid)).map(|job| self.indexes.view(job)).collect()
+        // With room for all from the start: a view is large.
+        let mut views = Vec::with_capacity(jids.len());
+        views.extend(jids.iter().filter_map(|jid| self.jobs.get(jid)).map(|job| self.indexes.view(job)));
+        views
     }
 
     fn priority(&mut self, cx: &mut Cx<'_>, jid: &Name, priority: f64) -> Answer {
@@ -195,9 +198,10 @@ fn held<'a>(jobs: &'a mut Jobs, claim: &Claim<'_>) -> Result<&'a mut Job, Refusa
     if job.state != State::Running {
         return Err(Refusal::NotRunning { jid: job.jid.clone(), state: job.state });
     }
-    let stranger = claim.worker.is_some_and(|worker| *worker != job.worker);
-    if stranger || claim.attempt.is_some_and(|attempt| attempt != job.attempt) {
-        return Err(Refusal::NotHeld { jid: job.jid.clone(), worker: job.worker.clone() });
+    let stranger = claim.worker.is_some_and(|worker| worker.bytes() != job.worker_bytes());
+    if stranger || claim.attempt.is_some_and(|attempt| attempt != job.attempt()) {
+        let worker = job.worker().cloned().unwrap_or_else(|| Name::new(b""));
+        return Err(Refusal::NotHeld { jid: job.jid.clone(), worker });
     }
     Ok(job)
 }

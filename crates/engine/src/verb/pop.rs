@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::job::{Flag, Job, Place, State, What};
 use crate::record::Key;
 use crate::score::{Score, up_to};
-use crate::tenant::{Cx, Tenant};
+use crate::tenant::{Cx, Indexes, Tenant};
 use crate::{Event, Failure, Grace, Kind, Lock, Name, Pop, Recur, Reply, TrackedEvent, throttle};
 
 impl Tenant {
@@ -16,7 +16,7 @@ impl Tenant {
         } else {
             for queue in &pop.queues {
                 let wanted = pop.count - popped.len();
-                popped.extend(self.pop_queue(cx, pop, queue, wanted));
+                self.pop_queue(cx, pop, queue, wanted, &mut popped);
                 if popped.len() >= pop.count {
                     break;
                 }
@@ -33,42 +33,58 @@ impl Tenant {
                 if popped.len() >= pop.count {
                     return true;
                 }
-                let got = self.pop_queue(cx, pop, queue, 1);
-                let gave = !got.is_empty();
-                popped.extend(got);
-                gave
+                let before = popped.len();
+                self.pop_queue(cx, pop, queue, 1, popped);
+                popped.len() > before
             });
         }
     }
 
-    pub(super) fn pop_queue(&mut self, cx: &mut Cx<'_>, pop: &Pop, name: &Name, count: usize) -> Vec<Name> {
-        if self.indexes.queues.get(name).is_some_and(|queue| queue.paused) {
-            return Vec::new();
+    /// Adds at most `count` jobs to those popped.
+    pub(super) fn pop_queue(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pop: &Pop,
+        name: &Name,
+        count: usize,
+        popped: &mut Vec<Name>,
+    ) {
+        let queue = self.indexes.queues.get(name);
+        if queue.is_some_and(|queue| queue.paused) {
+            return;
         }
-        self.indexes.saw_worker(&pop.worker, cx.now);
+        let due = queue.map(|queue| queue.due(cx.now));
+        let worker = self.indexes.names.shared(pop.worker.bytes());
+        self.indexes.saw_worker(&worker, cx.now);
         let count = self.allowed(cx, name, count);
-        if count == 0 || !self.indexes.queues.contains_key(name) {
-            return Vec::new();
-        }
+        let Some(due) = due.filter(|_| count > 0) else { return };
         let expires = match pop.lock {
             Lock::Option => cx.now + self.indexes.config.heartbeat(name),
             Lock::Seconds(seconds) => cx.now + seconds,
             Lock::Until(moment) => moment,
         };
-        let mut popped = self.expire_locks(cx, pop, name, count);
-        for jid in &popped {
-            self.hand_out(cx, jid, &pop.worker, expires);
+        let mut missing = count;
+        if due.locks {
+            for jid in self.expire_locks(cx, pop, name, count) {
+                if let Some(job) = self.jobs.get_mut(&jid) {
+                    self.indexes.hand_out(cx, job, &worker, expires);
+                }
+                popped.push(jid);
+                missing -= 1;
+            }
         }
         if !self.indexes.throttles.is_empty()
             && !self.indexes.is_available(&throttle::of_queue(name), cx.clock)
         {
-            return popped;
+            return;
         }
-        let missing = count - popped.len();
-        self.spawn_recurring(cx, name, missing);
-        self.move_due(cx, name, missing);
-        self.take_work(cx, pop, name, count, &mut popped, expires);
-        popped
+        if due.recurring {
+            self.spawn_recurring(cx, name, missing);
+        }
+        if due.scheduled {
+            self.move_due(cx, name, missing);
+        }
+        self.take_work(cx, pop, name, missing, popped, (&worker, expires));
     }
 
     /// How many of `count` the concurrency option lets through.
@@ -85,37 +101,51 @@ impl Tenant {
         cx: &mut Cx<'_>,
         pop: &Pop,
         name: &Name,
-        count: usize,
+        mut missing: usize,
         popped: &mut Vec<Name>,
-        expires: f64,
+        lock: (&Name, f64),
     ) {
         let mut rounds =
             if cx.rules.pop_rounds_option { self.indexes.config.max_pop_retry(name) } else { f64::INFINITY };
-        while popped.len() < count && rounds > 0.0 {
+        while missing > 0 && rounds > 0.0 {
             let Some(queue) = self.indexes.queues.get(name) else { return };
-            let next = queue.work.iter().rev().map(|(_, jid)| jid);
-            let next = self.wanted(pop, next, count - popped.len());
-            if next.is_empty() {
-                return;
-            }
-            for jid in next {
-                let Some(job) = self.jobs.get_mut(&jid) else { continue };
-                self.indexes.leave(cx, job);
-                match self.indexes.unavailable(job, cx.clock) {
-                    Some(full) => {
-                        let sight = cx.sight(job);
-                        cx.tell(sight, Kind::Throttled, State::Throttled, Some(full.clone()));
-                        self.indexes.throttle(cx, job, full);
-                    }
-                    None => {
-                        self.indexes.acquire(job);
-                        self.hand_out(cx, &jid, &pop.worker, expires);
+            // One of any klass is the last: most pops need no list.
+            let last = queue.work.last().filter(|_| missing == 1 && pop.klasses.is_empty());
+            if let Some((_, jid)) = last {
+                let jid = jid.clone();
+                missing -= usize::from(self.take_one(cx, &jid, lock));
+                if missing == 0 {
+                    popped.push(jid);
+                }
+            } else {
+                let next = self.wanted(pop, queue.work.iter().rev().map(|(_, jid)| jid), missing);
+                if next.is_empty() {
+                    return;
+                }
+                for jid in next {
+                    if self.take_one(cx, &jid, lock) {
                         popped.push(jid);
+                        missing -= 1;
                     }
                 }
             }
             rounds -= 1.0;
         }
+    }
+
+    /// Hands one out that is in work, or holds it back behind a throttle that is full; says which.
+    fn take_one(&mut self, cx: &mut Cx<'_>, jid: &Name, (worker, expires): (&Name, f64)) -> bool {
+        let Some(job) = self.jobs.get_mut(jid) else { return false };
+        self.indexes.leave(cx, job);
+        if let Some(full) = self.indexes.unavailable(job, cx.clock) {
+            let sight = cx.sight(job);
+            cx.tell(sight, Kind::Throttled, State::Throttled, Some(full.clone()));
+            self.indexes.throttle(cx, job, full);
+            return false;
+        }
+        self.indexes.acquire(job);
+        self.indexes.hand_out(cx, job, worker, expires);
+        true
     }
 
     /// The first `count` of the klasses asked for, among as many as may be looked at.
@@ -125,28 +155,6 @@ impl Tenant {
         }
         let is_wanted = |jid: &&Name| self.jobs.get(*jid).is_some_and(|job| pop.klasses.contains(&job.klass));
         jids.take(KLASS_WALK_MAX).filter(is_wanted).take(count).cloned().collect()
-    }
-
-    /// Locks a job for a worker. It comes from work and is in no index, or its lock passes from another worker.
-    fn hand_out(&mut self, cx: &mut Cx<'_>, jid: &Name, worker: &Name, expires: f64) {
-        let Some(job) = self.jobs.get_mut(jid) else { return };
-        let worker = self.indexes.names.shared(worker.bytes());
-        let since = job.available_since();
-        self.indexes.note(cx, job, cx.now, What::Popped(worker.clone()));
-        let waited = cx.now - job.time;
-        self.indexes.day(&job.queue, cx.now).wait.add(waited);
-        job.time = cx.now;
-        job.attempt = job.attempt.wrapping_add(1);
-        job.state = State::Running;
-        self.indexes.hold(job, &worker, expires);
-        match job.place {
-            Place::Locks => self.indexes.relock(cx, job, expires),
-            _ => self.indexes.enter(cx, job, Place::Locks, expires),
-        }
-        self.indexes.emit_tracked(cx, TrackedEvent::Popped, jid);
-        if let Some(sight) = cx.sight(job) {
-            cx.tell(Some(Box::new(crate::Notice { since, ..*sight })), Kind::Popped, State::Running, None);
-        }
     }
 
     /// Locks that ran out: their workers are warned, or lose the job. The jobs to hand over, still in the lock index:
@@ -201,11 +209,10 @@ impl Tenant {
             let sight = Box::new(crate::Notice { since: cx.now, ..*sight });
             cx.tell(Some(sight), Kind::Failed, State::Failed, Some(group.clone()));
         }
-        let worker = std::mem::replace(&mut job.worker, self.indexes.names.shared(b""));
+        let worker = job.clear_lock().unwrap_or_else(|| self.indexes.names.none());
         self.indexes.release_locks(job);
         self.indexes.note(cx, job, cx.now, What::Exhausted(group.clone()));
         job.state = State::Failed;
-        job.expires = 0.0;
         let failure = Failure {
             group: group.clone(),
             message: cx.keep(message.clone()),
@@ -219,7 +226,7 @@ impl Tenant {
         cx.emit(Event::Failed { jid: jid.clone(), group, worker, message });
         self.indexes.count_failure(popping, cx.now);
         match self.jobs.get(jid) {
-            Some(job) => self.throttles_of(job),
+            Some(job) => self.indexes.throttles_of(job),
             None => Vec::new(),
         }
     }
@@ -284,7 +291,7 @@ impl Tenant {
         let mut dependents = old.map(|more| std::mem::take(&mut more.dependents)).unwrap_or_default();
         dependents.remove(&jid);
         let waiters = match self.jobs.get(&jid) {
-            Some(job) if job.place == Place::Locks => self.throttles_of(job),
+            Some(job) if job.place == Place::Locks => self.indexes.throttles_of(job),
             _ => Vec::new(),
         };
         self.delete(cx, &jid);
@@ -338,15 +345,37 @@ pub(super) fn clear_failure(cx: &mut Cx<'_>, job: &mut Job) {
     }
 }
 
-impl crate::tenant::Indexes {
+impl Indexes {
+    /// Locks a job for a worker, of whom it has the shared name. It comes from work and is in no index, or its lock passes
+    /// from another worker.
+    fn hand_out(&mut self, cx: &mut Cx<'_>, job: &mut Job, worker: &Name, expires: f64) {
+        let since = job.available_since();
+        self.note(cx, job, cx.now, What::Popped(worker.clone()));
+        let waited = cx.now - job.time;
+        self.day(&job.queue, cx.now).wait.add(waited);
+        job.time = cx.now;
+        let run = job.run();
+        run.attempt = run.attempt.wrapping_add(1);
+        job.state = State::Running;
+        self.hold(job, worker.clone(), expires);
+        match job.place {
+            Place::Locks => self.relock(cx, job, expires),
+            _ => self.enter(cx, job, Place::Locks, expires),
+        }
+        self.emit_tracked(cx, TrackedEvent::Popped, &job.jid);
+        if let Some(sight) = cx.sight(job) {
+            cx.tell(Some(Box::new(crate::Notice { since, ..*sight })), Kind::Popped, State::Running, None);
+        }
+    }
+
     /// Tells the world that a lock ran out; the job stays with its worker for the grace period.
     fn warn(&mut self, cx: &mut Cx<'_>, job: &mut Job, grace: f64) {
         self.emit_tracked(cx, TrackedEvent::Stalled, &job.jid);
         self.note(cx, job, cx.now, What::TimedOut);
         job.flags.set(Flag::Warned, true);
-        cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
+        cx.emit(Event::LockLost { jid: job.jid.clone(), worker: self.worker_of(job) });
         cx.tell_lost(job, job.state, "expired");
         self.relock(cx, job, cx.now + grace);
-        *self.day(&job.queue.clone(), cx.now).retries.get_or_insert(0) += 1;
+        *self.day(&job.queue, cx.now).retries.get_or_insert(0) += 1;
     }
 }

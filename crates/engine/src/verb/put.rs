@@ -5,13 +5,14 @@ use hashbrown::HashSet;
 
 use super::Answer;
 use crate::job::{Flag, Job, Place, State, Tagged, What};
-use crate::tenant::{Cx, Tenant};
+use crate::tenant::{Cx, Indexes, Tenant};
 use crate::{Event, Kind, Name, Put, PutWhen, Refusal, Reply, TrackedEvent, throttle};
 
 impl Tenant {
     pub(super) fn put_one(&mut self, cx: &mut Cx<'_>, put: Put) -> Answer {
-        check_put(&put, self.jobs.contains_key(&put.jid))?;
-        Ok(Reply::Name(self.put(cx, put)))
+        let exists = self.jobs.contains_key(&put.jid);
+        check_put(&put, exists)?;
+        Ok(Reply::Name(self.put(cx, put, exists)))
     }
 
     pub(super) fn put_many(&mut self, cx: &mut Cx<'_>, puts: Vec<Put>) -> Answer {
@@ -22,31 +23,67 @@ impl Tenant {
             made.insert(&put.jid);
         }
         drop(made);
-        Ok(Reply::Names(puts.into_iter().map(|put| self.put(cx, put)).collect()))
+        let one = |put: Put| {
+            let exists = self.jobs.contains_key(&put.jid);
+            self.put(cx, put, exists)
+        };
+        Ok(Reply::Names(puts.into_iter().map(one).collect()))
     }
 
-    /// That the put is allowed was checked.
-    pub(super) fn put(&mut self, cx: &mut Cx<'_>, put: Put) -> Name {
-        let now = cx.now;
-        let jid = put.jid.clone();
-        let queue = self.indexes.names.shared(put.queue.bytes());
-        if !put.depends.is_empty() {
-            self.unlink_others(&jid, &put.depends);
+    /// That the put is allowed was checked, and whether the job exists.
+    pub(super) fn put(&mut self, cx: &mut Cx<'_>, put: Put, exists: bool) -> Name {
+        let Put {
+            jid,
+            queue,
+            worker,
+            klass,
+            data,
+            delay,
+            priority,
+            tags,
+            retries,
+            depends,
+            throttles,
+            when: _,
+            trace,
+        } = put;
+        let queue = self.indexes.names.shared(queue.bytes());
+        let fields = Fields { klass, data, delay, priority, retries, tags, throttles, trace };
+        if !depends.is_empty() {
+            self.unlink_others(&jid, &depends);
         }
         cx.emit(Event::Put { jid: jid.clone(), queue: queue.clone() });
-        let waiters = match self.jobs.get(&jid) {
-            Some(job) if job.place == Place::Locks => self.throttles_of(job),
-            _ => Vec::new(),
+        let mut waiters = Vec::new();
+        let old = if exists { self.jobs.get_mut(&jid) } else { None };
+        let mut job = match old {
+            Some(job) => {
+                if job.place == Place::Locks {
+                    waiters = self.indexes.throttles_of(job);
+                }
+                self.indexes.take_away(cx, job, worker.as_ref(), &queue);
+                job
+            }
+            None => {
+                let mut job = Box::new(Job::new(jid.clone(), &queue, &self.indexes.names.none()));
+                self.indexes.note(cx, &mut job, cx.now, What::Put(queue.clone()));
+                match self.jobs.insert(job) {
+                    Some(job) => job,
+                    None => return jid,
+                }
+            }
         };
-        self.take_away(cx, &put, &queue);
-        self.redefine(cx, put.clone_fields(), &queue);
-        self.link(&jid, &put.depends);
-        self.place(cx, &jid, put.delay);
-        self.indexes.register(&queue, now);
-        self.indexes.emit_tracked(cx, TrackedEvent::Put, &jid);
-        if let Some(job) = self.jobs.get(&jid) {
-            cx.tell_now(Kind::Put, job);
+        self.indexes.redefine(cx, job, fields, &queue);
+        if !depends.is_empty() {
+            self.link(&jid, &depends);
+            match self.jobs.get_mut(&jid) {
+                Some(linked) => job = linked,
+                None => return jid,
+            }
         }
+        self.indexes.place(cx, job, delay);
+        self.indexes.register(&queue, cx.now);
+        self.indexes.emit_tracked(cx, TrackedEvent::Put, &jid);
+        cx.tell_now(Kind::Put, job);
         self.admit_all(cx, &waiters);
         jid
     }
@@ -60,18 +97,20 @@ impl Tenant {
             self.unlink(jid, other);
         }
     }
+}
 
+impl Indexes {
     /// Ends what an existing job was doing; notes the put in its history.
-    fn take_away(&mut self, cx: &mut Cx<'_>, put: &Put, queue: &Name) {
-        let Some(job) = self.jobs.get_mut(&put.jid) else { return };
-        self.indexes.unindex_tags(cx, job);
-        self.indexes.note(cx, job, cx.now, What::Put(queue.clone()));
-        self.indexes.uncount_failed(job);
-        self.indexes.leave(cx, job);
-        self.indexes.release_locks(job);
-        self.indexes.unhold(job);
-        if !job.worker.is_empty() && put.worker.as_ref() != Some(&job.worker) {
-            cx.emit(Event::LockLost { jid: job.jid.clone(), worker: job.worker.clone() });
+    fn take_away(&mut self, cx: &mut Cx<'_>, job: &mut Job, worker: Option<&Name>, queue: &Name) {
+        self.unindex_tags(cx, job);
+        self.note(cx, job, cx.now, What::Put(queue.clone()));
+        self.uncount_failed(job);
+        self.leave(cx, job);
+        self.release_locks(job);
+        self.unhold(job);
+        let holder = job.worker().filter(|holder| !holder.is_empty() && worker != Some(holder));
+        if let Some(holder) = holder {
+            cx.emit(Event::LockLost { jid: job.jid.clone(), worker: holder.clone() });
             if job.state == State::Running {
                 cx.tell_lost(job, job.state, "moved");
             }
@@ -79,16 +118,7 @@ impl Tenant {
     }
 
     /// Writes the fields; the job is in no index.
-    fn redefine(&mut self, cx: &mut Cx<'_>, fields: Fields, queue: &Name) {
-        let nobody = self.indexes.names.shared(b"");
-        let job = match self.jobs.get_mut(&fields.jid) {
-            Some(job) => job,
-            None => {
-                let mut job = Box::new(Job::new(fields.jid.clone(), queue, &nobody));
-                self.indexes.note(cx, &mut job, cx.now, What::Put(queue.clone()));
-                self.jobs.insert(job)
-            }
-        };
+    fn redefine(&mut self, cx: &mut Cx<'_>, job: &mut Job, fields: Fields, queue: &Name) {
         if fields.klass.is_some() {
             super::report::clear_checkpoint(cx, job);
         }
@@ -98,7 +128,7 @@ impl Tenant {
             None => job.more.as_deref().map_or_else(Vec::new, |more| more.throttles.clone()),
         };
         if let Some(klass) = fields.klass {
-            job.klass = self.indexes.names.shared(klass.bytes());
+            job.klass = self.names.shared(klass.bytes());
         }
         if let Some(priority) = fields.priority {
             job.set_priority(priority);
@@ -108,8 +138,8 @@ impl Tenant {
         }
         job.set_remaining(job.retries());
         let old_queue = std::mem::replace(&mut job.queue, queue.clone());
-        job.worker = nobody;
-        (job.expires, job.time) = (0.0, cx.now);
+        job.clear_lock();
+        job.time = cx.now;
         job.flags.set(Flag::Warned, false);
         job.state = if fields.delay > 0.0 { State::Scheduled } else { State::Waiting };
         // The queue's own throttle is implied, the old queue's is not carried along.
@@ -128,26 +158,25 @@ impl Tenant {
         }
         let tags =
             fields.tags.unwrap_or_else(|| job.tags().iter().map(|tagged| tagged.tag.clone()).collect());
-        self.indexes.retag(cx, job, tags);
-        self.indexes.mark(job);
+        self.retag(cx, job, tags);
+        self.mark(job);
     }
 
     /// Into the index its dependencies, delay and throttles call for.
-    fn place(&mut self, cx: &mut Cx<'_>, jid: &Name, delay: f64) {
-        let Some(job) = self.jobs.get_mut(jid) else { return };
+    fn place(&mut self, cx: &mut Cx<'_>, job: &mut Job, delay: f64) {
         let now = cx.now;
         if job.has_dependencies() {
             job.state = State::Depends;
             if delay > 0.0 {
                 job.more().scheduled = Some(now + delay);
             }
-            self.indexes.enter(cx, job, Place::Depends, now);
+            self.enter(cx, job, Place::Depends, now);
         } else if delay > 0.0 {
-            self.indexes.enter(cx, job, Place::Scheduled, now + delay);
-        } else if let Some(full) = self.indexes.unavailable(job, cx.clock) {
-            self.indexes.throttle(cx, job, full);
+            self.enter(cx, job, Place::Scheduled, now + delay);
+        } else if let Some(full) = self.unavailable(job, cx.clock) {
+            self.throttle(cx, job, full);
         } else {
-            self.indexes.enter_work(cx, job, now);
+            self.enter_work(cx, job, now);
         }
     }
 }
@@ -165,7 +194,6 @@ fn check_put(put: &Put, exists: bool) -> Result<(), Refusal> {
 
 /// The part of a put that becomes fields of the job.
 struct Fields {
-    jid: Name,
     klass: Option<Name>,
     data: Option<Bytes>,
     delay: f64,
@@ -176,23 +204,7 @@ struct Fields {
     trace: Option<Name>,
 }
 
-impl Put {
-    fn clone_fields(&self) -> Fields {
-        Fields {
-            jid: self.jid.clone(),
-            klass: self.klass.clone(),
-            data: self.data.clone(),
-            delay: self.delay,
-            priority: self.priority,
-            retries: self.retries,
-            tags: self.tags.clone(),
-            throttles: self.throttles.clone(),
-            trace: self.trace.clone(),
-        }
-    }
-}
-
-impl crate::tenant::Indexes {
+impl Indexes {
     /// Gives a job these tags, none of which is indexed for it yet. Repeats are kept and counted.
     pub(super) fn retag(&mut self, cx: &Cx<'_>, job: &mut Job, tags: Vec<Name>) {
         if tags.is_empty() && job.more.is_none() {

@@ -13,7 +13,7 @@ impl Tenant {
             return Err(Refusal::NotHeld { jid: jid.clone(), worker: worker.clone() });
         }
         let job = held(&mut self.jobs, &Claim { jid, worker: Some(worker), attempt: *attempt })?;
-        let attempt = job.attempt;
+        let attempt = job.attempt();
         let mut reported = job.more().report.take().unwrap_or_default();
         if reported.attempt != attempt {
             reported.output.take().iter().for_each(|text| cx.forget(text));

@@ -70,7 +70,6 @@ impl Indexes {
 
     /// No retries left.
     fn exhaust(&mut self, cx: &mut Cx<'_>, job: &mut Job, retry: Retry, queue: &Name) {
-        let nobody = self.names.shared(b"");
         let given = retry.group.is_some() && retry.message.is_some();
         let group = retry.group.unwrap_or_else(|| Name::new(&[b"failed-retries-", queue.bytes()].concat()));
         let group = self.names.shared(group.bytes());
@@ -78,13 +77,12 @@ impl Indexes {
         self.note(cx, job, cx.now, what(group.clone()));
         let (message, when, worker) = match retry.message {
             Some(message) if given => (message, cx.now.floor(), self.names.shared(retry.worker.bytes())),
-            _ => (exhausted_message(&job.queue), cx.now, nobody.clone()),
+            _ => (exhausted_message(&job.queue), cx.now, self.names.none()),
         };
         let message = cx.keep(message);
         set_failure(cx, job, Failure { group, message, when, worker, queue: queue.clone() });
         job.state = State::Failed;
-        job.worker = nobody;
-        job.expires = 0.0;
+        job.clear_lock();
         if !cx.rules.exhaustion_quiet {
             self.emit_tracked(cx, TrackedEvent::Failed, &job.jid);
         }

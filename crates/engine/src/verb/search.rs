@@ -198,7 +198,8 @@ impl Walk<'_> {
         let last = job.history.last_at().unwrap_or(job.time);
         is(&search.queue, &job.queue)
             && is(&search.klass, &job.klass)
-            && (search.worker.is_none() || (job.flags.has(Flag::Held) && is(&search.worker, &job.worker)))
+            && (search.worker.is_none()
+                || (job.flags.has(Flag::Held) && job.worker() == search.worker.as_ref()))
             && search.tag.as_ref().is_none_or(|tag| job.tags().iter().any(|tagged| tagged.tag == *tag))
             && search.group.as_ref().is_none_or(|group| {
                 job.state == State::Failed && job.failure().is_some_and(|failure| failure.group == *group)

@@ -216,12 +216,12 @@ impl Tenant {
     pub(super) fn drop_job(&mut self, cx: &mut Cx<'_>, jid: &Name) {
         let Some(job) = self.jobs.get(jid) else { return };
         if !matches!(job.place, Place::Completed | Place::Draft) {
-            let (queue, worker) = (Some(job.queue.clone()), Some(job.worker.clone()));
+            let (queue, worker) = (Some(job.queue.clone()), Some(self.indexes.worker_of(job)));
             cx.emit(Event::Canceled { jid: jid.clone(), queue, worker });
             cx.tell_now(Kind::Canceled, job);
         }
         self.indexes.uncount_failed(job);
-        let waiters = self.throttles_of(job);
+        let waiters = self.indexes.throttles_of(job);
         if let Some(task) = self.jobs.get_mut(jid).and_then(Job::task_mut) {
             task.started.clear();
         }
@@ -244,14 +244,16 @@ impl Tenant {
     /// Into the drafts, from wherever it is. Who held it stays written on it.
     pub(super) fn put_aside(&mut self, cx: &mut Cx<'_>, jid: &Name) {
         let Some(job) = self.jobs.get(jid) else { return };
-        let waiters = if job.place == Place::Locks { self.throttles_of(job) } else { Vec::new() };
+        let waiters = if job.place == Place::Locks { self.indexes.throttles_of(job) } else { Vec::new() };
         let Some(job) = self.jobs.get_mut(jid) else { return };
         self.indexes.uncount_failed(job);
         self.indexes.unhold(job);
         self.indexes.leave(cx, job);
         self.indexes.release_locks(job);
         job.state = State::Waiting;
-        job.expires = 0.0;
+        if let Some(run) = job.run_mut() {
+            run.expires = 0.0;
+        }
         self.indexes.enter(cx, job, Place::Draft, cx.now);
         self.admit_all(cx, &waiters);
     }

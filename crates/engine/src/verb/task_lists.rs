@@ -53,7 +53,7 @@ impl Tenant {
             when: PutWhen::Always,
             trace: None,
         };
-        self.put(cx, put);
+        self.put(cx, put, true);
     }
 
     /// To the end of the queue (or to its head), behind whatever was pushed before.
@@ -187,7 +187,8 @@ impl Tenant {
         let Some(job) = self.jobs.get_mut(jid) else { return false };
         self.indexes.leave(cx, job);
         job.state = State::Running;
-        self.indexes.hold(job, &worker, ends_at);
+        let worker = self.indexes.names.shared(worker.bytes());
+        self.indexes.hold(job, worker, ends_at);
         self.indexes.enter(cx, job, Place::Locks, ends_at);
         self.settle_task(jid);
         true
@@ -219,9 +220,11 @@ impl Tenant {
     fn pop_task(&mut self, cx: &mut Cx<'_>, queue: &Name, worker: Name) -> Option<Name> {
         let lock = Lock::Until(self.endless(cx, queue));
         let pop = Pop { worker, queues: Vec::new(), count: 1, lock, round_robin: false, klasses: Vec::new() };
-        let jid = self.pop_queue(cx, &pop, queue, 1).pop()?;
+        let mut popped = Vec::new();
+        self.pop_queue(cx, &pop, queue, 1, &mut popped);
+        let jid = popped.pop()?;
         let job = self.jobs.get(&jid)?;
-        let before = (Place::Work, job.attempt.wrapping_sub(1), job.queue.clone());
+        let before = (Place::Work, job.attempt().wrapping_sub(1), job.queue.clone());
         if job.task().is_none_or(|task| !task.was_in_step(&before)) {
             self.catch_up(cx, &jid, State::Waiting);
         }
@@ -270,7 +273,9 @@ impl Tenant {
             Role::Pending(queue) => job.place == Place::Work && job.queue == queue,
             Role::Scheduled(queue) => job.place == Place::Scheduled && job.queue == queue,
             Role::Reserved(names) => {
-                job.place == Place::Locks && worker_in(&names, &job.queue).as_ref() == Some(&job.worker)
+                job.place == Place::Locks
+                    && worker_in(&names, &job.queue)
+                        .is_some_and(|worker| worker.bytes() == job.worker_bytes())
             }
             Role::Complete(queue) => {
                 return job.place == Place::Completed && self.unlist_from(cx, jid, &queue);

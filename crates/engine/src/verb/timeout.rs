@@ -28,15 +28,15 @@ impl Tenant {
         self.indexes.leave(cx, job);
         self.indexes.release_locks(job);
         job.state = State::Stalled;
-        job.expires = 0.0;
-        cx.emit(Event::LockLost { jid: jid.clone(), worker: job.worker.clone() });
+        job.run().expires = 0.0;
+        cx.emit(Event::LockLost { jid: jid.clone(), worker: self.indexes.worker_of(job) });
         cx.tell_lost(job, State::Stalled, "released");
         if cx.rules.timeout_clears_worker {
-            job.worker = self.indexes.names.shared(b"");
+            job.clear_lock();
         }
         self.indexes.enter(cx, job, Place::Work, f64::INFINITY);
         let waiters = match self.jobs.get(jid) {
-            Some(job) => self.throttles_of(job),
+            Some(job) => self.indexes.throttles_of(job),
             None => Vec::new(),
         };
         self.admit_all(cx, &waiters);

@@ -14,8 +14,7 @@ impl Tenant {
             self.indexes.note(cx, job, cx.now, What::Put(queue.clone()));
             self.indexes.leave(cx, job);
             job.state = State::Waiting;
-            job.worker = self.indexes.names.shared(b"");
-            job.expires = 0.0;
+            job.clear_lock();
             job.queue = queue.clone();
             job.set_remaining(job.retries());
             self.indexes.enter_work(cx, job, cx.now);
