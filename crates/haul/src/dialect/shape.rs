@@ -273,7 +273,7 @@ impl Writer {
 
     fn push_counts(&self, out: &mut Vec<u8>, counts: &QueueCounts) {
         let mut object = Object::lua(out);
-        let order: &[&str] = match self.has_throttles() {
+        let order: &[&'static str] = match self.has_throttles() {
             true => &[
                 "recurring",
                 "waiting",
@@ -479,7 +479,7 @@ pub(crate) fn push_triple(out: &mut Vec<u8>, entry: &Entry, texts: &Texts) {
     push_g14(out, entry.when);
     out.push(b',');
     push_lua_string(out, what_word(&entry.what));
-    let extra = |out: &mut Vec<u8>, members: &[(&str, &Name)]| {
+    let extra = |out: &mut Vec<u8>, members: &[(&'static str, &Name)]| {
         out.push(b',');
         let mut object = Object::lua(out);
         for (key, value) in members {
