@@ -10,7 +10,7 @@ use super::number::{push_g14, push_int};
 use super::plain;
 use super::refusal;
 use super::shape::{log_members, what_word};
-use super::Texts;
+use super::{Sheet, Texts};
 
 /// The form of an answer.
 #[derive(Clone, Debug)]
@@ -69,6 +69,20 @@ pub(crate) fn refused(refusal: &Refusal) -> Frame {
 }
 
 impl Shape {
+    /// As [`Shape::frame`], straight to bytes.
+    pub(crate) fn write(self, outcome: Result<Reply, Refusal>, texts: &Texts, sheet: &mut Sheet<'_>) {
+        match (&self, &outcome) {
+            (Shape::Name, Ok(Reply::Name(name))) => sheet.bulk(name.bytes()),
+            (Shape::State, Ok(Reply::State(state))) => sheet.bulk(state.word().as_bytes()),
+            (Shape::Job, Ok(Reply::Job(Some(job)))) => sheet.text(|out| push_job(out, job, texts)),
+            (Shape::Jobs, Ok(Reply::Jobs(jobs))) => {
+                sheet.array(jobs.len());
+                jobs.iter().for_each(|job| sheet.text(|out| push_job(out, job, texts)));
+            }
+            _ => sheet.frame(&self.frame(outcome, texts)),
+        }
+    }
+
     pub(crate) fn frame(self, outcome: Result<Reply, Refusal>, texts: &Texts) -> Frame {
         let reply = match outcome {
             Ok(Reply::Stopped(Some(refusal))) | Err(refusal) => return refused(&refusal),

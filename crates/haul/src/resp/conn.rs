@@ -23,7 +23,7 @@ use super::server::{Limits, Server};
 use super::session::{Session, Step};
 use crate::auth::audit;
 use crate::clock;
-use crate::dialect::{Plan, Render, glob, keys};
+use crate::dialect::{Plan, Render, Sheet, glob, keys};
 use crate::net::Remote;
 use crate::shard::{Delivery, Gone, Outcome};
 
@@ -373,9 +373,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     /// Writes replies one by one, so that large ones are never in memory together.
     async fn write(&mut self, slots: Vec<Slot>, outcomes: Vec<Outcome>) -> Result<(), End> {
         let mut outcomes = VecDeque::from(outcomes);
+        let mut text = Vec::new();
         for slot in slots {
-            let frame = match slot {
-                Slot::Ready(frame) => frame,
+            match slot {
+                Slot::Ready(frame) => frame.encode(self.session.protocol, &mut self.output),
                 Slot::Asked(render, entry) => {
                     if let Some(mut entry) = entry {
                         entry.outcome = audit::outcome(outcomes.front());
@@ -384,10 +385,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                     if outcomes.front().is_some_and(Outcome::lacks_bodies) {
                         outcomes = self.read_ahead(outcomes).await;
                     }
-                    self.finish(render, outcomes.pop_front()).await
+                    self.finish(render, outcomes.pop_front(), &mut text).await;
                 }
-            };
-            frame.encode(self.session.protocol, &mut self.output);
+            }
             if self.output.len() > FLUSH_BYTES {
                 self.flush().await?;
             }
@@ -403,11 +403,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         }
     }
 
-    async fn finish(&self, render: Render, outcome: Option<Outcome>) -> Frame {
-        let Some(outcome) = outcome else { return Frame::Error("ERR no answer".to_owned()) };
-        match crate::shard::texts(outcome).await {
-            Ok((reply, texts)) => render.frame(reply, &texts),
-            Err(fault) => fault_frame(&fault),
+    /// Writes what a call came to; `text` is room to write in.
+    async fn finish(&mut self, render: Render, outcome: Option<Outcome>, text: &mut Vec<u8>) {
+        let texts = match outcome {
+            Some(outcome) => crate::shard::texts(outcome).await.map_err(|fault| fault_frame(&fault)),
+            None => Err(Frame::Error("ERR no answer".to_owned())),
+        };
+        let mut sheet = Sheet { protocol: self.session.protocol, out: &mut self.output, text };
+        match texts {
+            Ok((reply, texts)) => render.write(reply, &texts, &mut sheet),
+            Err(frame) => sheet.frame(&frame),
         }
     }
 
@@ -499,8 +504,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             }
         };
         let outcome = delivery.outcomes.unwrap_or_default().into_iter().next();
-        let frame = self.finish(render, outcome).await;
-        self.reply(frame);
+        Session::count(&self.server, 1);
+        self.finish(render, outcome, &mut Vec::new()).await;
         Ok(())
     }
 
