@@ -27,6 +27,8 @@ use crate::dialect::{Plan, Render, Sheet, glob, keys};
 use crate::net::Remote;
 use crate::shard::{Delivery, Gone, Outcome};
 
+/// Most requests have no more arguments than this.
+const ARGUMENTS_FEW: usize = 16;
 /// Requests taken from one read at most; the rest waits for the next turn.
 const BATCH_MAX: usize = 1024;
 /// Room asked for in the buffer before each read: little at first, for most connections are idle; more when it was filled.
@@ -284,8 +286,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     async fn requests(&mut self) -> Result<(), End> {
         loop {
             let wire = self.wire_limits();
-            // Mostly one request comes at a time.
-            let (mut slots, mut calls) = (Vec::with_capacity(1), Vec::with_capacity(1));
+            let (mut slots, mut calls) = (Vec::new(), Vec::new());
             let mut more = false;
             while slots.len() < BATCH_MAX {
                 match self.next_request(&wire) {
@@ -305,7 +306,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             }
             self.answer(&mut slots, &mut calls).await?;
             self.flush().await?;
-            if !more {
+            if !more || self.input.is_empty() {
                 break;
             }
         }
@@ -320,7 +321,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         match parse_request(&self.input, wire, &mut self.args)? {
             Parse::Incomplete { .. } => Ok(None),
             Parse::Complete { consumed } => {
-                let list: Vec<&[u8]> = self.args.iter(&self.input).collect();
+                let mut few: [&[u8]; ARGUMENTS_FEW] = [b""; ARGUMENTS_FEW];
+                let list = self.args.list(&self.input, &mut few);
                 let step = if list.is_empty() {
                     None
                 } else {
@@ -342,6 +344,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         match step {
             Step::Reply(frame) => slots.push(Slot::Ready(frame)),
             Step::Call(plan) if plan.wait.is_none() => {
+                // Mostly one request comes at a time.
+                if calls.is_empty() {
+                    slots.reserve_exact(1);
+                    calls.reserve_exact(1);
+                }
                 slots.push(Slot::Asked(plan.render, self.session.entry(&plan.call)));
                 calls.push(plan.call);
             }
@@ -736,8 +743,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                 () = &mut cut_off => return Err(End::TooSlow),
             }
         }
-        // TLS may hold some of it back; for a plain stream this is nothing.
-        timeout(WRITE_TIMEOUT, self.stream.flush()).await.map_err(|_| End::TooSlow)??;
+        // TLS may hold some of it back; for a plain stream this is nothing, not worth a look at the clock.
+        let stream = &mut self.stream;
+        let flushed = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *stream).poll_flush(cx))).await;
+        match flushed {
+            Poll::Ready(flushed) => flushed?,
+            Poll::Pending => {
+                timeout(WRITE_TIMEOUT, self.stream.flush()).await.map_err(|_| End::TooSlow)??
+            }
+        }
         self.output.clear();
         if self.output.capacity() > BUFFER_KEPT_BYTES {
             self.output = BytesMut::new();
