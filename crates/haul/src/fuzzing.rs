@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use hashbrown::{HashMap, HashSet};
 use haul_client::resp::{Frame, Protocol};
-use haul_engine::{BodyId, Changes, Engine, Loader};
+use haul_engine::{BodyId, Changes, Engine, Loader, Refusal, Reply};
 
-use crate::dialect::{Plan, Texts, events};
+use crate::dialect::{Plan, Render, Sheet, Texts, events};
 
 /// An engine, and what a store would hold for it.
 #[derive(Default)]
@@ -35,10 +35,7 @@ impl Bench {
         let changes = self.engine.take_changes();
         assert!(reply.is_ok() || changes.is_empty(), "a refused command changed something: {reply:?}");
         self.keep(changes);
-        let frame = plan.render.frame(reply, &Texts::new(found));
-        frame.encode(Protocol::Resp2, &mut BytesMut::new());
-        frame.encode(Protocol::Resp3, &mut BytesMut::new());
-        frame
+        checked_frame(plan.render, reply, &Texts::new(found))
     }
 
     fn keep(&mut self, changes: Changes) {
@@ -63,6 +60,19 @@ impl Bench {
         assert_eq!(kept, self.engine.bodies());
         assert_eq!(kept, loaded.bodies());
     }
+}
+
+/// The frame of an answer; in both protocols its bytes are those that are written without it.
+pub(crate) fn checked_frame(render: Render, reply: Result<Reply, Refusal>, texts: &Texts) -> Frame {
+    let frame = render.clone().frame(reply.clone(), texts);
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let (mut framed, mut written, mut text) = (BytesMut::new(), BytesMut::new(), Vec::new());
+        frame.encode(protocol, &mut framed);
+        let mut sheet = Sheet { protocol, out: &mut written, text: &mut text };
+        render.clone().write(reply.clone(), texts, &mut sheet);
+        assert_eq!(framed, written);
+    }
+    frame
 }
 
 /// Runs the requests in `input` through a session, as a connection would; returns at a broken one.

@@ -8,7 +8,7 @@ use haul_engine::Name;
 use haul_store::MemoryDisk;
 
 use crate::dialect::scripts::Script;
-use crate::dialect::{DataLimits, Env, ErrorFormat, Plan, Texts, native, qless};
+use crate::dialect::{DataLimits, Env, ErrorFormat, Plan, Sheet, Texts, native, qless};
 use crate::shard::{Core, Outcome, Publish, Request};
 
 /// Jobs of each round, as a pipeline brings them.
@@ -53,7 +53,8 @@ impl Line {
         let mut rest = &self.input[..];
         let (mut calls, mut renders) = (Vec::new(), Vec::new());
         while let Parse::Complete { consumed } = parse_request(rest, &limits, &mut args).unwrap() {
-            let words: Vec<&[u8]> = args.iter(rest).collect();
+            let mut few: [&[u8]; 16] = [b""; 16];
+            let words = args.list(rest, &mut few);
             let plan = match self.script {
                 Some(script) => qless::read(script, "", 0, &words, &self.env),
                 None => native::read(words[0], &words[1..], &self.env),
@@ -70,10 +71,11 @@ impl Line {
         round.release(&mut Nobody).into_iter().for_each(|answer| answer.send());
         self.output.clear();
         let outcomes = answer.try_recv().unwrap().outcomes.unwrap();
+        let mut text = Vec::new();
         for (outcome, render) in outcomes.into_iter().zip(renders) {
             let Outcome::Done { reply, bodies } = outcome else { panic!("{outcome:?}") };
-            let frame = render.frame(reply, &Texts::new(bodies.found));
-            frame.encode(Protocol::Resp2, &mut self.output);
+            let mut sheet = Sheet { protocol: Protocol::Resp2, out: &mut self.output, text: &mut text };
+            render.write(reply, &Texts::new(bodies.found), &mut sheet);
         }
         self.input.clear();
     }

@@ -134,9 +134,7 @@ pub fn encode_request(args: &[impl AsRef<[u8]>], out: &mut BytesMut) {
 
 /// Appends an integer reply.
 pub fn write_int(value: i64, out: &mut BytesMut) {
-    out.put_u8(b':');
-    write_decimal(value, out);
-    out.put_slice(b"\r\n");
+    write_decimal(b':', value, out);
 }
 
 /// Appends a bulk string.
@@ -169,9 +167,7 @@ fn encode_items(kind: u8, items: &[Frame], protocol: Protocol, out: &mut BytesMu
 }
 
 fn write_length(kind: u8, length: usize, out: &mut BytesMut) {
-    out.put_u8(kind);
-    write_decimal(i64::try_from(length).unwrap_or(i64::MAX), out);
-    out.put_slice(b"\r\n");
+    write_decimal(kind, i64::try_from(length).unwrap_or(i64::MAX), out);
 }
 
 fn write_line(kind: u8, text: &str, out: &mut BytesMut) {

@@ -66,23 +66,31 @@ pub(super) fn parse_int(text: &[u8]) -> Option<i64> {
     if negative { Some(value) } else { value.checked_neg() }
 }
 
-/// Appends an integer in decimal.
-pub(super) fn write_decimal(value: i64, out: &mut BytesMut) {
-    let mut digits = [0_u8; 20];
-    let mut rest = value.unsigned_abs();
-    let mut used = 0;
-    for slot in digits.iter_mut().rev() {
-        *slot = b'0' + (rest % 10) as u8;
-        rest /= 10;
+/// Appends a line of an integer in decimal behind a byte that says what it is.
+pub(super) fn write_decimal(kind: u8, value: i64, out: &mut BytesMut) {
+    // Filled from its end: kind, sign, 19 digits and the line end at most.
+    let mut line = [0_u8; 23];
+    let (text, end) = line.split_at_mut(21);
+    end.copy_from_slice(b"\r\n");
+    let mut slots = text.iter_mut().rev();
+    let mut used = 2;
+    let mut put = |byte: u8| {
+        slots.next().into_iter().for_each(|slot| *slot = byte);
         used += 1;
+    };
+    let mut rest = value.unsigned_abs();
+    loop {
+        put(b'0' + (rest % 10) as u8);
+        rest /= 10;
         if rest == 0 {
             break;
         }
     }
     if value < 0 {
-        out.put_u8(b'-');
+        put(b'-');
     }
-    out.put_slice(digits.get(digits.len() - used..).unwrap_or_default());
+    put(kind);
+    out.put_slice(line.get(line.len() - used..).unwrap_or_default());
 }
 
 /// A double as Redis writes it: the shortest text that reads back to the same value, integers without a fraction.
@@ -135,9 +143,9 @@ mod tests {
     fn integers_read_and_write_at_their_ends() {
         for value in [0, 1, -1, 10, i64::MAX, i64::MIN] {
             let mut out = BytesMut::new();
-            write_decimal(value, &mut out);
-            assert_eq!(out, value.to_string().as_bytes());
-            assert_eq!(parse_int(&out), Some(value));
+            write_decimal(b':', value, &mut out);
+            assert_eq!(out, format!(":{value}\r\n").as_bytes());
+            assert_eq!(parse_int(value.to_string().as_bytes()), Some(value));
         }
         for text in ["", "-", "+", "1x", "9223372036854775808", "-9223372036854775809"] {
             assert_eq!(parse_int(text.as_bytes()), None, "{text:?}");

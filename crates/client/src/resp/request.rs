@@ -5,6 +5,7 @@
 use super::number::{Header, header};
 use super::{Limits, ProtocolError};
 use memchr::memchr;
+use std::borrow::Cow;
 
 /// Arguments that stay allocated between requests; a larger request gives its memory back.
 const SPANS_KEPT_MAX: usize = 4096;
@@ -106,6 +107,18 @@ impl Args {
     pub fn iter<'a>(&'a self, buf: &'a [u8]) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         let text = self.text(buf);
         self.spans.iter().map(move |(start, end)| text.get(*start..*end).unwrap_or_default())
+    }
+
+    /// All arguments in order, without an allocation if `few` has room for them; `buf` is the buffer the request was
+    /// parsed from.
+    pub fn list<'a, 'few>(&'a self, buf: &'a [u8], few: &'few mut [&'a [u8]]) -> Cow<'few, [&'a [u8]]> {
+        match few.get_mut(..self.spans.len()) {
+            Some(list) => {
+                list.iter_mut().zip(self.iter(buf)).for_each(|(slot, argument)| *slot = argument);
+                Cow::Borrowed(list)
+            }
+            None => Cow::Owned(self.iter(buf).collect()),
+        }
     }
 
     /// Forgets the arguments and any request half parsed.
@@ -301,19 +314,27 @@ impl Args {
 
 /// Where the bulk string whose `$` stands at `position` begins and ends; `None` if its header is not there yet.
 fn bulk_span(buf: &[u8], position: usize, limits: &Limits) -> Result<Option<(usize, usize)>, ProtocolError> {
-    match buf.get(position) {
-        None => return Ok(None),
-        Some(b'$') => {}
-        Some(other) => return Err(ProtocolError::ExpectedBulk(*other)),
-    }
-    match header(buf, position + 1) {
-        Header::Incomplete => Ok(None),
-        Header::Invalid => Err(ProtocolError::InvalidBulkLength),
-        Header::Value { value, next } => match usize::try_from(value) {
-            Ok(length) if length <= limits.argument_bytes_max => Ok(Some((next, next + length))),
-            _ => Err(ProtocolError::InvalidBulkLength),
+    let (length, next) = match buf.get(position..).unwrap_or_default() {
+        // Most arguments are short: these two are only quicker than what follows.
+        [b'$', one @ b'0'..=b'9', b'\r', b'\n', ..] => (usize::from(one - b'0'), position + 4),
+        [b'$', ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            (usize::from(ten - b'0') * 10 + usize::from(one - b'0'), position + 5)
+        }
+        [b'$', ..] => match header(buf, position + 1) {
+            Header::Incomplete => return Ok(None),
+            Header::Invalid => return Err(ProtocolError::InvalidBulkLength),
+            Header::Value { value, next } => match usize::try_from(value) {
+                Ok(length) => (length, next),
+                Err(_) => return Err(ProtocolError::InvalidBulkLength),
+            },
         },
+        [] => return Ok(None),
+        [other, ..] => return Err(ProtocolError::ExpectedBulk(*other)),
+    };
+    if length > limits.argument_bytes_max {
+        return Err(ProtocolError::InvalidBulkLength);
     }
+    Ok(Some((next, next + length)))
 }
 
 fn after_quote(tail: &[u8]) -> Result<&[u8], ProtocolError> {

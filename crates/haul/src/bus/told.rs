@@ -60,7 +60,7 @@ fn write(notice: &Notice) -> String {
     let mut out = Vec::with_capacity(256);
     let mut object = Object::json(&mut out);
     object.string("kind", notice.kind.word().as_bytes());
-    let mut name = |key: &str, value: &Name| {
+    let mut name = |key: &'static str, value: &Name| {
         if !value.is_empty() {
             object.string(key, value.bytes());
         }

@@ -189,7 +189,7 @@ fn push_lua(out: &mut Vec<u8>, value: &serde_json::Value) {
         serde_json::Value::Object(members) => {
             let mut object = json::Object::lua(out);
             for (key, value) in members {
-                push_lua(object.key(key), value);
+                push_lua(object.key_bytes(key.as_bytes()), value);
             }
             object.end();
         }

@@ -64,7 +64,7 @@ pub(crate) fn messages(event: &Event) -> Vec<Message> {
     }
 }
 
-fn object(members: &[(&str, &[u8])]) -> Bytes {
+fn object(members: &[(&'static str, &[u8])]) -> Bytes {
     let mut out = Vec::with_capacity(128);
     let mut object = Object::lua(&mut out);
     for (key, value) in members {

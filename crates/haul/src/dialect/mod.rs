@@ -28,8 +28,8 @@ pub(crate) mod tests;
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
-use haul_client::resp::Frame;
+use bytes::{Bytes, BytesMut};
+use haul_client::resp::{Frame, Protocol, write_array_header, write_bulk};
 use haul_engine::{BodyId, Call, Command, JobView, Name, Refusal, Reply, Rules, Text};
 
 /// What every dialect needs to know besides the arguments.
@@ -84,7 +84,7 @@ pub(crate) struct Plan {
 }
 
 /// How an answer is written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Render {
     Qless(shape::Writer),
     Older(older::Shape),
@@ -101,6 +101,48 @@ impl Render {
             Render::Native(shape) => shape.frame(outcome, texts),
             Render::Key(shape) => shape.frame(outcome, texts),
         }
+    }
+}
+
+impl Render {
+    /// The answer as bytes; the same as the frame's, without making one where answers are many.
+    pub(crate) fn write(self, outcome: Result<Reply, Refusal>, texts: &Texts, sheet: &mut Sheet<'_>) {
+        match self {
+            Render::Qless(writer) => writer.write(outcome, texts, sheet),
+            Render::Native(shape) => shape.write(outcome, texts, sheet),
+            other => sheet.frame(&other.frame(outcome, texts)),
+        }
+    }
+}
+
+/// Where answers are written.
+pub(crate) struct Sheet<'a> {
+    pub(crate) protocol: Protocol,
+    pub(crate) out: &'a mut BytesMut,
+    /// Room for a text whose length goes before it.
+    pub(crate) text: &'a mut Vec<u8>,
+}
+
+impl Sheet<'_> {
+    pub(crate) fn frame(&mut self, frame: &Frame) {
+        frame.encode(self.protocol, self.out);
+    }
+
+    fn array(&mut self, length: usize) {
+        write_array_header(length, self.out);
+    }
+
+    fn bulk(&mut self, bytes: &[u8]) {
+        write_bulk(bytes, self.out);
+    }
+
+    /// A text that is written by `push`.
+    fn text(&mut self, push: impl FnOnce(&mut Vec<u8>)) {
+        self.text.clear();
+        // Enough for most jobs.
+        self.text.reserve(1024);
+        push(self.text);
+        write_bulk(self.text, self.out);
     }
 }
 

@@ -1,8 +1,6 @@
 //! Haul's own commands (`HAUL.*`): keywords instead of positions, the server's clock, JSON answers.
 //! `docs/reference/commands.md` is their description; keep the two in step.
 
-use std::borrow::Cow;
-
 use haul_engine::{
     Command, Complete, Cron, Fail, Heartbeat, JobList, Jobs, List, Listing, Lock, Name, Next, Pop, Put,
     PutWhen, RankWindow, RecurChange, RecurPut, Report, Retry, Rules, parse_number,
@@ -30,40 +28,57 @@ pub(crate) const UNKNOWN: &str = "ERR unknown command";
 
 type Read = Result<(Command, Shape), Bad>;
 
+/// No command's name is longer.
+const NAME_BYTES_MAX: usize = 16;
+
 /// Understands one command; `name` is what follows `HAUL.`, in any case.
 pub(crate) fn read(name: &[u8], list: &[&[u8]], env: &Env) -> Result<Plan, Bad> {
-    let name = name.to_ascii_uppercase();
-    let reader = Reader { name: String::from_utf8_lossy(&name), args: Args::new(list, env), env };
+    let reader = Reader { name, args: Args::new(list, env), env };
+    let mut capitals = [0; NAME_BYTES_MAX];
+    let name = match capitals.get_mut(..name.len()) {
+        Some(capitals) => {
+            capitals.copy_from_slice(name);
+            capitals.make_ascii_uppercase();
+            &*capitals
+        }
+        None => b"",
+    };
     let mut wait = None;
-    let (command, shape) = match name.as_slice() {
+    let (command, shape) = match name {
         b"POP" => {
             let (command, shape, seconds) = reader.pop()?;
             wait = seconds;
             (command, shape)
         }
-        _ => reader.read(&name)?,
+        _ => reader.read(name)?,
     };
     Ok(Plan { call: env.call(env.clock, Rules::NATIVE, command), render: Render::Native(shape), wait })
 }
 
+/// A word as complaints show it.
+fn capitals(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).to_ascii_uppercase()
+}
+
 struct Reader<'a> {
-    name: Cow<'a, str>,
+    /// The command's, as it was written.
+    name: &'a [u8],
     args: Args<'a>,
     env: &'a Env,
 }
 
 /// Keywords with their values, in order.
 struct Keywords<'a> {
-    found: Vec<(String, &'a [u8])>,
+    found: Vec<(&'static str, &'a [u8])>,
 }
 
 impl<'a> Keywords<'a> {
     fn last(&self, word: &str) -> Option<&'a [u8]> {
-        self.found.iter().rev().find(|(name, _)| name == word).map(|(_, value)| *value)
+        self.found.iter().rev().find(|(name, _)| *name == word).map(|(_, value)| *value)
     }
 
     fn all(&self, word: &str) -> impl Iterator<Item = &'a [u8]> {
-        self.found.iter().filter(move |(name, _)| name == word).map(|(_, value)| *value)
+        self.found.iter().filter(move |(name, _)| *name == word).map(|(_, value)| *value)
     }
 
     fn has(&self, word: &str) -> bool {
@@ -225,13 +240,18 @@ impl<'a> Reader<'a> {
             b"THROTTLE" => self.throttle(),
             _ => Err(format!(
                 "{UNKNOWN} 'HAUL.{}'; docs/reference/commands.md lists those there are",
-                self.name
+                self.title()
             )),
         }
     }
 
+    /// The command's name in a complaint.
+    fn title(&self) -> String {
+        capitals(self.name)
+    }
+
     fn required(&self, index: usize, what: &str) -> Result<&'a [u8], Bad> {
-        self.args.get(index).ok_or_else(|| format!("HAUL.{} needs a {what}", self.name))
+        self.args.get(index).ok_or_else(|| format!("HAUL.{} needs a {what}", self.title()))
     }
 
     fn name(&self, index: usize, what: &str) -> Result<Name, Bad> {
@@ -247,7 +267,7 @@ impl<'a> Reader<'a> {
     fn exactly(&self, count: usize) -> Result<(), Bad> {
         match self.args.get(count) {
             None => Ok(()),
-            Some(extra) => Err(format!("HAUL.{} does not take {}", self.name, shown(Some(extra)))),
+            Some(extra) => Err(format!("HAUL.{} does not take {}", self.title(), shown(Some(extra)))),
         }
     }
 
@@ -283,19 +303,26 @@ impl<'a> Reader<'a> {
     }
 
     /// Keywords from there on: `valued` ones take a value, `flags` none.
-    fn keywords(&self, from: usize, valued: &[&str], flags: &[&str]) -> Result<Keywords<'a>, Bad> {
+    fn keywords(
+        &self,
+        from: usize,
+        valued: &[&'static str],
+        flags: &[&'static str],
+    ) -> Result<Keywords<'a>, Bad> {
         let mut found = Vec::new();
         let mut rest = self.args.from(from).list.iter();
         while let Some(word) = rest.next() {
-            let word = String::from_utf8_lossy(word).to_ascii_uppercase();
-            if flags.contains(&word.as_str()) {
-                found.push((word, b"".as_slice()));
-            } else if valued.contains(&word.as_str()) {
-                let value = rest.next().ok_or_else(|| format!("{word} needs a value"))?;
-                found.push((word, *value));
+            let find = |known: &[&'static str]| {
+                known.iter().find(|known| word.eq_ignore_ascii_case(known.as_bytes())).copied()
+            };
+            if let Some(flag) = find(flags) {
+                found.push((flag, b"".as_slice()));
+            } else if let Some(known) = find(valued) {
+                let value = rest.next().ok_or_else(|| format!("{known} needs a value"))?;
+                found.push((known, *value));
             } else {
-                let known = [valued, flags].concat().join(", ");
-                return Err(format!("HAUL.{} does not know {word}; it takes {known}", self.name));
+                let (word, known) = (capitals(word), [valued, flags].concat().join(", "));
+                return Err(format!("HAUL.{} does not know {word}; it takes {known}", self.title()));
             }
         }
         Ok(Keywords { found })
@@ -428,7 +455,7 @@ impl<'a> Reader<'a> {
         let at = at.ok_or("HAUL.POP needs QUEUES and the names of queues")? + 1;
         let queues = self.some(at + 1, "queue behind QUEUES")?;
         let front = Args { list: self.args.list.get(..at).unwrap_or_default(), limits: self.args.limits };
-        let front = Reader { name: self.name.clone(), args: front, env: self.env };
+        let front = Reader { name: self.name, args: front, env: self.env };
         let words = front.keywords(1, &["COUNT", "WAIT", "LOCK", "KLASS"], &["ROUNDROBIN"])?;
         let count = words.whole("COUNT")?.unwrap_or(1);
         if count > POP_COUNT_MAX {

@@ -4,12 +4,13 @@ use bytes::Bytes;
 use haul_client::resp::Frame;
 use haul_engine::{Entry, Failure, JobView, Name, QueueCounts, Recur, Refusal, Reply, Series, State, What};
 
-use super::Texts;
 use super::json::{Object, push_json_string, push_list};
+pub(crate) use super::number::push_exact;
 use super::number::{push_g14, push_int};
 use super::plain;
 use super::refusal;
 use super::shape::{log_members, what_word};
+use super::{Sheet, Texts};
 
 /// The form of an answer.
 #[derive(Clone, Debug)]
@@ -68,6 +69,20 @@ pub(crate) fn refused(refusal: &Refusal) -> Frame {
 }
 
 impl Shape {
+    /// As [`Shape::frame`], straight to bytes.
+    pub(crate) fn write(self, outcome: Result<Reply, Refusal>, texts: &Texts, sheet: &mut Sheet<'_>) {
+        match (&self, &outcome) {
+            (Shape::Name, Ok(Reply::Name(name))) => sheet.bulk(name.bytes()),
+            (Shape::State, Ok(Reply::State(state))) => sheet.bulk(state.word().as_bytes()),
+            (Shape::Job, Ok(Reply::Job(Some(job)))) => sheet.text(|out| push_job(out, job, texts)),
+            (Shape::Jobs, Ok(Reply::Jobs(jobs))) => {
+                sheet.array(jobs.len());
+                jobs.iter().for_each(|job| sheet.text(|out| push_job(out, job, texts)));
+            }
+            _ => sheet.frame(&self.frame(outcome, texts)),
+        }
+    }
+
     pub(crate) fn frame(self, outcome: Result<Reply, Refusal>, texts: &Texts) -> Frame {
         let reply = match outcome {
             Ok(Reply::Stopped(Some(refusal))) | Err(refusal) => return refused(&refusal),
@@ -152,7 +167,8 @@ pub(crate) fn push_reply(out: &mut Vec<u8>, reply: &Reply, texts: &Texts) {
         Reply::Groups(groups) => {
             let mut object = Object::json(out);
             for (group, size) in groups {
-                object.count(&plain::to_text(group.bytes()), *size);
+                let key = plain::to_text(group.bytes());
+                push_int(object.key_bytes(key.as_bytes()), i64::try_from(*size).unwrap_or(i64::MAX));
             }
             object.end();
         }
@@ -216,25 +232,17 @@ pub(crate) fn push_options_of(out: &mut Vec<u8>, options: &[(Name, Name)], defau
         object.string(option, default.as_bytes());
     }
     for (option, value) in options {
-        object.string(&plain::to_text(option.bytes()), value.bytes());
+        let key = plain::to_text(option.bytes());
+        push_json_string(object.key_bytes(key.as_bytes()), value.bytes());
     }
     object.end();
 }
 
-pub(crate) fn push_names(out: &mut Vec<u8>, list: &[Name]) {
+pub(crate) fn push_names<'a>(out: &mut Vec<u8>, list: impl IntoIterator<Item = &'a Name>) {
     push_list(out, list, "[]", |out, name| push_json_string(out, name.bytes()));
 }
 
-/// With all its digits: a time to the microsecond has more than the scripts print.
-pub(crate) fn push_exact(out: &mut Vec<u8>, value: f64) {
-    if value.fract() == 0.0 && value.abs() < 1e15 {
-        push_int(out, value as i64);
-    } else {
-        out.extend_from_slice(format!("{value}").as_bytes());
-    }
-}
-
-fn push_name_or_null(object: &mut Object<'_>, key: &str, name: Option<&Name>) {
+fn push_name_or_null(object: &mut Object<'_>, key: &'static str, name: Option<&Name>) {
     match name.filter(|name| !name.is_empty()) {
         Some(name) => object.string(key, name.bytes()),
         None => object.raw(key, b"null"),
@@ -276,9 +284,10 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     }
     push_names(object.key("dependencies"), &job.dependencies);
     push_names(object.key("dependents"), &job.dependents);
-    let own = [haul_engine::QUEUE_THROTTLE_PREFIX, job.queue.bytes()].concat();
-    let named: Vec<Name> = job.throttles.iter().filter(|id| id.bytes() != own).cloned().collect();
-    push_names(object.key("throttles"), &named);
+    // The queue's own goes without saying.
+    let is_own =
+        |id: &&Name| id.bytes().strip_prefix(haul_engine::QUEUE_THROTTLE_PREFIX) == Some(job.queue.bytes());
+    push_names(object.key("throttles"), job.throttles.iter().filter(|id| !is_own(id)));
     push_name_or_null(&mut object, "spawned_from", job.spawned_from.as_ref());
     push_report(&mut object, job, texts);
     push_list(object.key("history"), &job.history, "[]", |out, entry| push_entry(out, entry, texts));
@@ -344,7 +353,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &Entry, texts: &Texts) {
         What::Exhausted(group) | What::FailedRetries(group) => object.string("group", group.bytes()),
         What::Log(log) => {
             for (key, value) in log_members(log.1.as_ref().map(|text| texts.bytes(text))) {
-                object.raw(&key, &value);
+                object.key_bytes(key.as_bytes()).extend_from_slice(&value);
             }
         }
         What::Done | What::TimedOut => {}

@@ -11,7 +11,7 @@ use super::json::Kind;
 use super::refusal::Verb;
 use super::scripts::Script;
 use super::shape::{Shape, Writer};
-use super::{Env, Plan, Render};
+use super::{Env, ErrorFormat, Plan, Render};
 
 mod names;
 mod patterns;
@@ -41,6 +41,8 @@ pub(crate) fn read(script: Script, sha: &str, keys: usize, list: &[&[u8]], env: 
     let now = parse_number(now).ok_or("Arg \"now\" missing or not a number: nil")?;
     let reader = Reader { script, env, args: Args::new(rest, env) };
     let (command, verb, shape) = reader.read(op)?;
+    // Most errors do not name the script.
+    let sha = if env.error_format == ErrorFormat::Clean { "" } else { sha };
     let writer = Writer { script, verb, shape, error_format: env.error_format, sha: sha.to_owned() };
     Ok(Plan { call: env.call(now, rules(script), command), render: Render::Qless(writer), wait: None })
 }
@@ -177,9 +179,9 @@ impl Reader<'_> {
         self.args.names()
     }
 
-    /// What later scripts call the argument for a queue.
-    fn queue_word(&self) -> &'static str {
-        if matches!(self.script, Script::Qless | Script::QlessEarly) { "queue" } else { "queue_name" }
+    /// Whether this is a script that calls a queue `queue`; later ones say `queue_name`.
+    fn says_queue(&self) -> bool {
+        matches!(self.script, Script::Qless | Script::QlessEarly)
     }
 
     /// Keys and values behind the fixed arguments; a key without a value is ignored.
@@ -202,7 +204,11 @@ impl Reader<'_> {
         let args = self.args;
         let jid = args.name(0, NO_JID)?;
         let worker = args.name(1, "Complete(): Arg \"worker\" missing")?;
-        let queue = args.name(2, &format!("Complete(): Arg \"{}\" missing", self.queue_word()))?;
+        let missing = match self.says_queue() {
+            true => "Complete(): Arg \"queue\" missing",
+            false => "Complete(): Arg \"queue_name\" missing",
+        };
+        let queue = args.name(2, missing)?;
         let data = args.document(3, "Complete(): Arg \"data\" missing or not JSON: ")?;
         let option = |key: &str| {
             options.iter().rev().find(|(name, _)| *name == key.as_bytes()).map(|(_, value)| *value)
@@ -315,7 +321,11 @@ impl Reader<'_> {
     fn retry(&self) -> Read {
         let args = self.args;
         let jid = args.name(0, NO_JID)?;
-        let queue = args.name(1, &format!("Retry(): Arg \"{}\" missing", self.queue_word()))?;
+        let missing = match self.says_queue() {
+            true => "Retry(): Arg \"queue\" missing",
+            false => "Retry(): Arg \"queue_name\" missing",
+        };
+        let queue = args.name(1, missing)?;
         let worker = args.name(2, "Retry(): Arg \"worker\" missing")?;
         let delay = args.number_or(3, 0.0, "Retry(): Arg \"delay\" not a number: ")?;
         let group = args.get(4).map(|group| args.to_name(group)).transpose()?;
@@ -444,8 +454,11 @@ impl Reader<'_> {
         let args = self.args;
         let queue = args.name(0, NO_QUEUE)?;
         let worker = args.name(1, "Pop(): Arg \"worker\" missing")?;
-        let word = if self.script == Script::Reqless { "limit" } else { "count" };
-        let wanted = args.number(2, &format!("Pop(): Arg \"{word}\" missing or not a number: "))?;
+        let wrong = match self.script {
+            Script::Reqless => "Pop(): Arg \"limit\" missing or not a number: ",
+            _ => "Pop(): Arg \"count\" missing or not a number: ",
+        };
+        let wanted = args.number(2, wrong)?;
         let pop = Pop {
             worker,
             queues: vec![queue],

@@ -40,15 +40,20 @@ const KNOWN: [(&str, Script); 5] = [
 /// Loaded scripts kept at most: each is 40 bytes and a tag, the bound is against abuse.
 pub(crate) const SCRIPTS_MAX: usize = 10_000;
 
-/// The scripts loaded into this server, by their SHA-1 in hexadecimal.
+/// A SHA-1 in hexadecimal.
+type Sha = [u8; 40];
+
+/// The scripts loaded into this server.
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    loaded: HashMap<String, Loaded>,
+    loaded: HashMap<Sha, Loaded>,
 }
 
 impl Default for Scripts {
     fn default() -> Self {
-        let known = KNOWN.iter().map(|(sha, script)| ((*sha).to_owned(), Loaded::Script(*script)));
+        let known = KNOWN
+            .iter()
+            .filter_map(|(sha, script)| Some((Sha::try_from(sha.as_bytes()).ok()?, Loaded::Script(*script))));
         Scripts { loaded: known.collect() }
     }
 }
@@ -58,14 +63,17 @@ impl Scripts {
     pub(crate) fn load(&mut self, text: &[u8]) -> (String, Loaded) {
         let sha = sha_of(text);
         let loaded = recognise(text);
-        if self.loaded.len() < SCRIPTS_MAX || self.loaded.contains_key(&sha) {
-            self.loaded.insert(sha.clone(), loaded);
+        if let Ok(sha) = Sha::try_from(sha.as_bytes())
+            && (self.loaded.len() < SCRIPTS_MAX || self.loaded.contains_key(&sha))
+        {
+            self.loaded.insert(sha, loaded);
         }
         (sha, loaded)
     }
 
     pub(crate) fn get(&self, sha: &[u8]) -> Option<Loaded> {
-        let sha = std::str::from_utf8(sha).ok()?.to_ascii_lowercase();
+        let mut sha = Sha::try_from(sha).ok()?;
+        sha.make_ascii_lowercase();
         self.loaded.get(&sha).copied()
     }
 

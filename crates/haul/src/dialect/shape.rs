@@ -11,10 +11,10 @@ use super::json::{Object, push_list, push_lua_string};
 use super::number::{push_g14, push_int};
 use super::refusal::{self, Verb};
 use super::scripts::Script;
-use super::{ErrorFormat, Texts, data_of, qless};
+use super::{ErrorFormat, Sheet, Texts, data_of, qless};
 
 /// Writes the answer of one script call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Writer {
     pub(crate) script: Script,
     pub(crate) verb: Verb,
@@ -101,6 +101,18 @@ impl Writer {
 
     fn has_throttles(&self) -> bool {
         matches!(self.script, Script::Reqless | Script::QlessThrottles)
+    }
+
+    /// As [`Writer::frame`], straight to bytes.
+    pub(crate) fn write(self, outcome: Result<Reply, Refusal>, texts: &Texts, sheet: &mut Sheet<'_>) {
+        match (&self.shape, &outcome) {
+            (Shape::Name, Ok(Reply::Name(jid))) => sheet.bulk(jid.bytes()),
+            (Shape::State, Ok(Reply::State(state))) => sheet.bulk(state.word().as_bytes()),
+            (Shape::Job | Shape::Jobs, Ok(reply @ (Reply::Job(Some(_)) | Reply::Jobs(_)))) => {
+                sheet.text(|out| self.json(out, reply, texts));
+            }
+            _ => sheet.frame(&self.frame(outcome, texts)),
+        }
     }
 
     pub(crate) fn frame(self, outcome: Result<Reply, Refusal>, texts: &Texts) -> Frame {
@@ -273,7 +285,7 @@ impl Writer {
 
     fn push_counts(&self, out: &mut Vec<u8>, counts: &QueueCounts) {
         let mut object = Object::lua(out);
-        let order: &[&str] = match self.has_throttles() {
+        let order: &[&'static str] = match self.has_throttles() {
             true => &[
                 "recurring",
                 "waiting",
@@ -479,7 +491,7 @@ pub(crate) fn push_triple(out: &mut Vec<u8>, entry: &Entry, texts: &Texts) {
     push_g14(out, entry.when);
     out.push(b',');
     push_lua_string(out, what_word(&entry.what));
-    let extra = |out: &mut Vec<u8>, members: &[(&str, &Name)]| {
+    let extra = |out: &mut Vec<u8>, members: &[(&'static str, &Name)]| {
         out.push(b',');
         let mut object = Object::lua(out);
         for (key, value) in members {

@@ -432,7 +432,7 @@ fn entry(client: &str, job: &JobView, answer: &Answer) -> Vec<u8> {
     for (key, value) in &kept {
         // How a job that was given up ended is told by its group.
         if !(is_failed && matches!(*key, "code" | "exitcode")) {
-            object.raw(key, value.get().as_bytes());
+            object.key_bytes(key.as_bytes()).extend_from_slice(value.get().as_bytes());
         }
     }
     if let Some(failure) = &job.failure {

@@ -23,10 +23,12 @@ use super::server::{Limits, Server};
 use super::session::{Session, Step};
 use crate::auth::audit;
 use crate::clock;
-use crate::dialect::{Plan, Render, glob, keys};
+use crate::dialect::{Plan, Render, Sheet, glob, keys};
 use crate::net::Remote;
 use crate::shard::{Delivery, Gone, Outcome};
 
+/// Most requests have no more arguments than this.
+const ARGUMENTS_FEW: usize = 16;
 /// Requests taken from one read at most; the rest waits for the next turn.
 const BATCH_MAX: usize = 1024;
 /// Room asked for in the buffer before each read: little at first, for most connections are idle; more when it was filled.
@@ -284,8 +286,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     async fn requests(&mut self) -> Result<(), End> {
         loop {
             let wire = self.wire_limits();
-            // Mostly one request comes at a time.
-            let (mut slots, mut calls) = (Vec::with_capacity(1), Vec::with_capacity(1));
+            let (mut slots, mut calls) = (Vec::new(), Vec::new());
             let mut more = false;
             while slots.len() < BATCH_MAX {
                 match self.next_request(&wire) {
@@ -305,7 +306,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             }
             self.answer(&mut slots, &mut calls).await?;
             self.flush().await?;
-            if !more {
+            if !more || self.input.is_empty() {
                 break;
             }
         }
@@ -320,7 +321,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         match parse_request(&self.input, wire, &mut self.args)? {
             Parse::Incomplete { .. } => Ok(None),
             Parse::Complete { consumed } => {
-                let list: Vec<&[u8]> = self.args.iter(&self.input).collect();
+                let mut few: [&[u8]; ARGUMENTS_FEW] = [b""; ARGUMENTS_FEW];
+                let list = self.args.list(&self.input, &mut few);
                 let step = if list.is_empty() {
                     None
                 } else {
@@ -342,6 +344,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         match step {
             Step::Reply(frame) => slots.push(Slot::Ready(frame)),
             Step::Call(plan) if plan.wait.is_none() => {
+                // Mostly one request comes at a time.
+                if calls.is_empty() {
+                    slots.reserve_exact(1);
+                    calls.reserve_exact(1);
+                }
                 slots.push(Slot::Asked(plan.render, self.session.entry(&plan.call)));
                 calls.push(plan.call);
             }
@@ -373,9 +380,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
     /// Writes replies one by one, so that large ones are never in memory together.
     async fn write(&mut self, slots: Vec<Slot>, outcomes: Vec<Outcome>) -> Result<(), End> {
         let mut outcomes = VecDeque::from(outcomes);
+        let mut text = Vec::new();
         for slot in slots {
-            let frame = match slot {
-                Slot::Ready(frame) => frame,
+            match slot {
+                Slot::Ready(frame) => frame.encode(self.session.protocol, &mut self.output),
                 Slot::Asked(render, entry) => {
                     if let Some(mut entry) = entry {
                         entry.outcome = audit::outcome(outcomes.front());
@@ -384,10 +392,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                     if outcomes.front().is_some_and(Outcome::lacks_bodies) {
                         outcomes = self.read_ahead(outcomes).await;
                     }
-                    self.finish(render, outcomes.pop_front()).await
+                    self.finish(render, outcomes.pop_front(), &mut text).await;
                 }
-            };
-            frame.encode(self.session.protocol, &mut self.output);
+            }
             if self.output.len() > FLUSH_BYTES {
                 self.flush().await?;
             }
@@ -403,11 +410,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
         }
     }
 
-    async fn finish(&self, render: Render, outcome: Option<Outcome>) -> Frame {
-        let Some(outcome) = outcome else { return Frame::Error("ERR no answer".to_owned()) };
-        match crate::shard::texts(outcome).await {
-            Ok((reply, texts)) => render.frame(reply, &texts),
-            Err(fault) => fault_frame(&fault),
+    /// Writes what a call came to; `text` is room to write in.
+    async fn finish(&mut self, render: Render, outcome: Option<Outcome>, text: &mut Vec<u8>) {
+        let texts = match outcome {
+            Some(outcome) => crate::shard::texts(outcome).await.map_err(|fault| fault_frame(&fault)),
+            None => Err(Frame::Error("ERR no answer".to_owned())),
+        };
+        let mut sheet = Sheet { protocol: self.session.protocol, out: &mut self.output, text };
+        match texts {
+            Ok((reply, texts)) => render.write(reply, &texts, &mut sheet),
+            Err(frame) => sheet.frame(&frame),
         }
     }
 
@@ -499,8 +511,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
             }
         };
         let outcome = delivery.outcomes.unwrap_or_default().into_iter().next();
-        let frame = self.finish(render, outcome).await;
-        self.reply(frame);
+        Session::count(&self.server, 1);
+        self.finish(render, outcome, &mut Vec::new()).await;
         Ok(())
     }
 
@@ -731,8 +743,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                 () = &mut cut_off => return Err(End::TooSlow),
             }
         }
-        // TLS may hold some of it back; for a plain stream this is nothing.
-        timeout(WRITE_TIMEOUT, self.stream.flush()).await.map_err(|_| End::TooSlow)??;
+        // TLS may hold some of it back; for a plain stream this is nothing, not worth a look at the clock.
+        let stream = &mut self.stream;
+        let flushed = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *stream).poll_flush(cx))).await;
+        match flushed {
+            Poll::Ready(flushed) => flushed?,
+            Poll::Pending => {
+                timeout(WRITE_TIMEOUT, self.stream.flush()).await.map_err(|_| End::TooSlow)??
+            }
+        }
         self.output.clear();
         if self.output.capacity() > BUFFER_KEPT_BYTES {
             self.output = BytesMut::new();

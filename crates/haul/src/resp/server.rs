@@ -1,6 +1,6 @@
 //! What all connections share.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
@@ -90,6 +90,8 @@ pub(crate) struct Server {
     pub(crate) metrics_queues_max: usize,
     pub(crate) next_connection: AtomicU64,
     stopping: watch::Sender<bool>,
+    /// The same, to be asked at every turn of every connection.
+    is_stopping: AtomicBool,
 }
 
 impl Server {
@@ -135,17 +137,19 @@ impl Server {
             metrics_queues_max: config.metrics_queues_max,
             next_connection: AtomicU64::new(0),
             stopping: watch::Sender::new(false),
+            is_stopping: AtomicBool::new(false),
         }
     }
 
     /// Who waits is answered now, and nobody waits any more.
     pub(crate) fn begin_stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
         self.stopping.send_replace(true);
         self.shard.end_waits();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        *self.stopping.borrow()
+        self.is_stopping.load(Ordering::Acquire)
     }
 
     /// Becomes true when the server stops: what has no end by itself ends then.

@@ -102,9 +102,9 @@ impl Session {
 
     /// Looks whether what the session may do has changed; false: it may do nothing.
     pub(crate) fn refresh(&mut self, server: &Server) -> bool {
-        self.access = match self.access.take() {
-            Some(access) if access.generation == server.gate.generation() => Some(access),
-            Some(access) => server.gate.renew(&access),
+        self.access = match &self.access {
+            Some(access) if access.generation == server.gate.generation() => return true,
+            Some(access) => server.gate.renew(access),
             None => server.gate.enter_unnamed(),
         };
         self.access.is_some()
@@ -205,6 +205,9 @@ impl Session {
         {
             return self.native(server, verb, rest);
         }
+        if !restricted && first.eq_ignore_ascii_case(b"evalsha") {
+            return self.evalsha(server, rest);
+        }
         let name = String::from_utf8_lossy(first).to_ascii_lowercase();
         if restricted && !allowed_subscribed(&name) {
             return error(format!(
@@ -212,7 +215,6 @@ impl Session {
             ));
         }
         match name.as_str() {
-            "evalsha" => self.evalsha(server, rest),
             "eval" => self.eval(server, rest),
             "fcall" => self.fcall(server, rest),
             name if keys::is_known(name) => match keys::read(name, rest, &self.env(server)) {

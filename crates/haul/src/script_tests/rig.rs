@@ -7,6 +7,7 @@ use haul_store::Store;
 use super::parse::Step;
 use crate::dialect::scripts::Script;
 use crate::dialect::{DataLimits, Env, ErrorFormat, Plan, Texts, events, keys, older, qless};
+use crate::fuzzing::checked_frame;
 use crate::shard::{Core, Outcome, Publish, Request};
 
 /// Channel and payload of what was published.
@@ -84,9 +85,9 @@ impl Rig {
                 let store = self.core.as_ref().unwrap().bodies();
                 let missing = bodies.missing.iter().map(|id| (*id, store.get(&id.key()).unwrap().unwrap()));
                 let texts = Texts::new(bodies.found.into_iter().chain(missing).collect());
-                let answer = (render.frame(reply, &texts), heard);
+                let frame = checked_frame(render, reply, &texts);
                 self.reload();
-                answer
+                (frame, heard)
             }
         }
     }

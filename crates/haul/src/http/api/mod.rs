@@ -195,7 +195,7 @@ fn jobs_answer(answer: &Answer) -> Result<Response, Problem> {
     Ok(json(StatusCode::OK, out))
 }
 
-fn names_answer(key: &str, answer: &Answer) -> Result<Response, Problem> {
+fn names_answer(key: &'static str, answer: &Answer) -> Result<Response, Problem> {
     let Reply::Names(names) = &answer.reply else { return Err(Problem::unexpected()) };
     let mut out = Vec::new();
     let mut object = Object::json(&mut out);
