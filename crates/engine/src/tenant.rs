@@ -523,13 +523,10 @@ impl Indexes {
         let more = job.more.as_deref();
         let list = |set: &BTreeSet<Name>| set.iter().cloned().collect::<Vec<_>>();
         let named = more.map_or(&[][..], |more| &more.throttles);
-        let mut throttles = Vec::new();
+        let mut throttles = Vec::with_capacity(named.len() + usize::from(!job.queue.is_empty()));
+        throttles.extend_from_slice(named);
         if !job.queue.is_empty() {
-            throttles.reserve_exact(named.len() + 1);
-            throttles.extend_from_slice(named);
             throttles.push(throttle::of_queue(&job.queue));
-        } else {
-            throttles.extend_from_slice(named);
         }
         JobView {
             jid: job.jid.clone(),

@@ -551,3 +551,47 @@ impl Recent {
         self.bytes -= slot.map_or(0, |bytes| bytes.len());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(bytes: usize) -> Bytes {
+        Bytes::from(vec![7; bytes])
+    }
+
+    fn has(recent: &Recent, id: u64) -> bool {
+        recent.get(BodyId(id)).is_some()
+    }
+
+    #[test]
+    fn recent_bodies_are_found_by_number_until_they_are_forgotten() {
+        let mut recent = Recent::default();
+        [5, 6, 9].into_iter().for_each(|id| recent.keep(BodyId(id), body(10)));
+        assert_eq!((4..=10).filter(|id| has(&recent, *id)).collect::<Vec<_>>(), [5, 6, 9]);
+        [4, 5, 5, 8, 10].into_iter().for_each(|id| recent.forget(BodyId(id)));
+        assert_eq!((has(&recent, 5), recent.bytes), (false, 20));
+        // Numbers that begin anew, or far away, are another store's.
+        recent.keep(BodyId(3), body(10));
+        assert_eq!((has(&recent, 3), has(&recent, 6), recent.bytes), (true, false, 10));
+        recent.keep(BodyId(4 + RECENT_BODIES_MAX as u64), body(10));
+        assert_eq!((has(&recent, 3), recent.bodies.len(), recent.bytes), (false, 1, 10));
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many_bytes_or_numbers() {
+        let mut recent = Recent::default();
+        (0..4).for_each(|id| recent.keep(BodyId(id), body(RECENT_BYTES_MAX / 4)));
+        assert!(has(&recent, 0));
+        recent.keep(BodyId(4), body(1));
+        assert!(!has(&recent, 0) && has(&recent, 1));
+
+        let mut recent = Recent::default();
+        // The first stays; all the others come and go.
+        (0..RECENT_BODIES_MAX as u64).for_each(|id| recent.keep(BodyId(id), body(1)));
+        (1..RECENT_BODIES_MAX as u64).for_each(|id| recent.forget(BodyId(id)));
+        assert!(has(&recent, 0));
+        recent.keep(BodyId(RECENT_BODIES_MAX as u64), body(1));
+        assert_eq!((has(&recent, 0), recent.bodies.len(), recent.bytes), (false, 1, 1));
+    }
+}

@@ -1,6 +1,6 @@
-//! How large a round may be. Each costs a sync, so it should be large. But if it takes in everybody who asks, all of them
+//! How large a round may be, and who syncs it. Each costs a sync, so it should be large. But if it takes in everybody who asks, all of them
 //! wait for the shard and after that the shard waits for all of them: smaller ones in turn keep both busy. So a round is to
-//! take a few times as long as its sync, and no longer.
+//! take about as long as its sync, and no longer.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_takes_a_few_syncs() {
+    fn a_round_takes_about_a_sync() {
         let mut pace = Pace::default();
         pace.applied(100, micros(100));
         assert_eq!(pace.calls(4096), 4096, "nothing was synced yet");
