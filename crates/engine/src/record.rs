@@ -167,11 +167,14 @@ struct Append<'a>(&'a mut Vec<u8>);
 impl Flavor for Append<'_> {
     type Output = ();
 
+    // Nearly all that is written is a few bytes of known length: a call for each would cost more than they do.
+    #[inline(always)]
     fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
         self.0.extend_from_slice(bytes);
         Ok(())
     }
 
+    #[inline(always)]
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
         self.0.push(byte);
         Ok(())
