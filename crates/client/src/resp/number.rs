@@ -67,7 +67,17 @@ pub(super) fn parse_int(text: &[u8]) -> Option<i64> {
 }
 
 /// Appends a line of an integer in decimal behind a byte that says what it is.
+#[inline]
 pub(super) fn write_decimal(kind: u8, value: i64, out: &mut BytesMut) {
+    // Most are lengths of one or two digits: lines of known length, without a loop.
+    match u8::try_from(value) {
+        Ok(one @ 0..=9) => out.put_slice(&[kind, b'0' + one, b'\r', b'\n']),
+        Ok(two @ 10..=99) => out.put_slice(&[kind, b'0' + two / 10, b'0' + two % 10, b'\r', b'\n']),
+        _ => write_long(kind, value, out),
+    }
+}
+
+fn write_long(kind: u8, value: i64, out: &mut BytesMut) {
     // Filled from its end: kind, sign, 19 digits and the line end at most.
     let mut line = [0_u8; 23];
     let (text, end) = line.split_at_mut(21);
@@ -141,7 +151,7 @@ mod tests {
 
     #[test]
     fn integers_read_and_write_at_their_ends() {
-        for value in [0, 1, -1, 10, i64::MAX, i64::MIN] {
+        for value in [0, 1, 9, -1, 10, 42, 99, 100, 255, 256, i64::MAX, i64::MIN] {
             let mut out = BytesMut::new();
             write_decimal(b':', value, &mut out);
             assert_eq!(out, format!(":{value}\r\n").as_bytes());
