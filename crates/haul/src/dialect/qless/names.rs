@@ -90,23 +90,25 @@ pub(super) enum Pattern {
     PrioritiesSet,
 }
 
+// What every job needs comes first in each table.
+
 const QLESS: &[(&str, Op)] = &[
+    ("put", Op::Put),
+    ("pop", Op::Pop),
+    ("complete", Op::Complete),
+    ("heartbeat", Op::Heartbeat),
     ("get", Op::Get),
     ("multiget", Op::MultiGet),
-    ("complete", Op::Complete),
     ("fail", Op::Fail),
     ("failed", Op::Failed),
     ("jobs", Op::Jobs),
-    ("heartbeat", Op::Heartbeat),
     ("retry", Op::Retry),
     ("depends", Op::Depends),
     ("priority", Op::Priority),
     ("tag", Op::Tag),
     ("track", Op::Track),
     ("log", Op::Log),
-    ("put", Op::Put),
     ("requeue", Op::Requeue),
-    ("pop", Op::Pop),
     ("peek", Op::Peek),
     ("pause", Op::Pause),
     ("unpause", Op::Unpause),
@@ -142,6 +144,10 @@ const THROTTLES: &[(&str, Op)] = &[
 ];
 
 const REQLESS: &[(&str, Op)] = &[
+    ("queue.put", Op::Put),
+    ("queue.pop", Op::Pop),
+    ("job.complete", Op::CompletePlain),
+    ("job.heartbeat", Op::Heartbeat),
     ("config.get", Op::ConfigGet),
     ("config.getAll", Op::ConfigAll),
     ("config.set", Op::ConfigSet),
@@ -150,12 +156,10 @@ const REQLESS: &[(&str, Op)] = &[
     ("job.addDependency", Op::AddDependency),
     ("job.addTag", Op::AddTag),
     ("job.cancel", Op::Cancel),
-    ("job.complete", Op::CompletePlain),
     ("job.completeAndRequeue", Op::CompleteAndRequeue),
     ("job.fail", Op::Fail),
     ("job.get", Op::Get),
     ("job.getMulti", Op::MultiGet),
-    ("job.heartbeat", Op::Heartbeat),
     ("job.log", Op::Log),
     ("job.removeDependency", Op::RemoveDependency),
     ("job.removeTag", Op::RemoveTag),
@@ -175,8 +179,6 @@ const REQLESS: &[(&str, Op)] = &[
     ("queue.length", Op::Length),
     ("queue.pause", Op::Pause),
     ("queue.peek", Op::Peek),
-    ("queue.pop", Op::Pop),
-    ("queue.put", Op::Put),
     ("queue.recurAtInterval", Op::RecurAtInterval),
     ("queue.stats", Op::Stats),
     ("queue.unfail", Op::Unfail),
@@ -213,9 +215,7 @@ pub(super) fn find(script: Script, name: &[u8]) -> Option<Op> {
         Script::QlessThrottles => &[QLESS, THROTTLES, &[("throttle.ttl", Op::Throttle(Throttle::Ttl))]],
         Script::Reqless => &[REQLESS, THROTTLES],
     };
-    tables
-        .iter()
-        .flat_map(|table| table.iter())
-        .find(|(known, _)| known.as_bytes() == name)
-        .map(|(_, op)| *op)
+    let of =
+        |table: &&[(&str, Op)]| table.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, op)| *op);
+    tables.iter().find_map(of)
 }
