@@ -29,13 +29,44 @@ pub(crate) enum Fault {
 
 /// Checks a text; says what it is.
 pub(crate) fn check(text: &[u8]) -> Result<Kind, Fault> {
-    Checker { text, at: 0, open: Open::default() }.document()
+    let mut open = Open::default();
+    let start = space(text, 0);
+    let kind = text.get(start).and_then(|byte| Kind::of(*byte)).ok_or(fault(start))?;
+    let mut at = value(text, start, &mut open)?;
+    while let Some(closer) = open.last() {
+        at = space(text, at);
+        if text.get(at) == Some(&closer) {
+            at += 1;
+            open.pop();
+            continue;
+        }
+        if !std::mem::take(&mut open.fresh) {
+            at = space(text, expect(text, at, b',')?);
+        }
+        if closer == b'}' {
+            at = space(text, string(text, at)?);
+            at = space(text, expect(text, at, b':')?);
+        }
+        at = value(text, at, &mut open)?;
+    }
+    at = space(text, at);
+    if at == text.len() { Ok(kind) } else { Err(fault(at)) }
 }
 
-struct Checker<'a> {
-    text: &'a [u8],
-    at: usize,
-    open: Open,
+impl Kind {
+    /// By its first byte.
+    fn of(byte: u8) -> Option<Kind> {
+        Some(match byte {
+            b'{' => Kind::Object,
+            b'[' => Kind::Array,
+            b'"' => Kind::String,
+            b't' => Kind::True,
+            b'f' => Kind::False,
+            b'n' => Kind::Null,
+            b'-' | b'0'..=b'9' => Kind::Number,
+            _ => return None,
+        })
+    }
 }
 
 /// The closers that are owed: a bit for each, set for an object's.
@@ -43,6 +74,8 @@ struct Checker<'a> {
 struct Open {
     objects: [u64; DEPTH_MAX.div_ceil(64)],
     depth: usize,
+    /// Just opened: no comma before what comes next.
+    fresh: bool,
 }
 
 impl Open {
@@ -52,9 +85,11 @@ impl Open {
             *word = if closer == b'}' { *word | bit } else { *word & !bit };
         }
         self.depth += 1;
+        self.fresh = true;
     }
 
     /// The innermost.
+    #[inline]
     fn last(&self) -> Option<u8> {
         let at = self.depth.checked_sub(1)?;
         let word = self.objects.get(at / 64)?;
@@ -63,222 +98,182 @@ impl Open {
 
     fn pop(&mut self) {
         self.depth = self.depth.saturating_sub(1);
+        self.fresh = false;
     }
 }
 
 /// Bytes looked at together.
-const LOT: usize = 16;
+const WORD: usize = 8;
 
-/// How many bytes there are before the first that is special.
+/// A word of this byte.
+const fn all(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; WORD])
+}
+
+/// Sets the high bit of the first byte that is zero; none before it, some after it perhaps.
+fn zero(word: u64) -> u64 {
+    word.wrapping_sub(all(1)) & !word
+}
+
+/// As [`zero`], for bytes that cannot stand for themselves in a string.
+fn marked(word: u64) -> u64 {
+    word.wrapping_sub(all(b' ')) & !word | zero(word ^ all(b'"')) | zero(word ^ all(b'\\'))
+}
+
+/// Where the first special byte is, or their number; `special` as [`zero`].
+#[inline(always)]
+fn first_in(word: u64, special: impl Fn(u64) -> u64) -> usize {
+    (special(word) & all(0x80)).trailing_zeros() as usize / WORD
+}
+
+/// Less than a word, with spaces, which are not special.
+fn padded(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(all(b' '), |word, byte| word << 8 | u64::from(*byte))
+}
+
+fn fault(at: usize) -> Fault {
+    Fault::Token(at + 1)
+}
+
+// Each of these looks at what begins at `at` and answers where it ends.
+
 #[inline]
-fn before(text: &[u8], is_special: impl Fn(u8) -> bool) -> usize {
-    let (lots, _) = text.as_chunks::<LOT>();
-    // Without a branch for each byte, which is what lets the processor compare a lot at once.
-    let any = |lot: &[u8; LOT]| lot.iter().fold(false, |any, byte| any | is_special(*byte));
-    let clean = LOT * lots.iter().position(any).unwrap_or(lots.len());
-    let rest = text.get(clean..).unwrap_or_default();
-    clean + rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len())
+fn space(text: &[u8], mut at: usize) -> usize {
+    while matches!(text.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+        at += 1;
+    }
+    at
 }
 
-/// Bytes that cannot stand for themselves in a string. With `|`, not `||`: see [`before`].
-fn is_marked(byte: u8) -> bool {
-    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
+#[inline]
+fn expect(text: &[u8], at: usize, byte: u8) -> Result<usize, Fault> {
+    if text.get(at) == Some(&byte) { Ok(at + 1) } else { Err(fault(at)) }
 }
 
-impl Checker<'_> {
-    fn document(mut self) -> Result<Kind, Fault> {
-        self.space();
-        let kind = self.value()?;
-        while self.open.depth > 0 {
-            self.step()?;
-        }
-        self.space();
-        if self.at == self.text.len() { Ok(kind) } else { Err(self.fault()) }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
-    }
-
-    fn fault(&self) -> Fault {
-        Fault::Token(self.at + 1)
-    }
-
-    fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
-    fn expect(&mut self, byte: u8) -> Result<(), Fault> {
-        if self.peek() == Some(byte) {
-            self.at += 1;
-            return Ok(());
-        }
-        Err(self.fault())
-    }
-
-    /// A scalar, or the opening of an array or object with its first element.
-    fn value(&mut self) -> Result<Kind, Fault> {
-        match self.peek() {
-            Some(b'{') => self.opened(b'}').map(|()| Kind::Object),
-            Some(b'[') => self.opened(b']').map(|()| Kind::Array),
-            Some(b'"') => self.string().map(|()| Kind::String),
-            Some(b't') => self.word(b"true").map(|()| Kind::True),
-            Some(b'f') => self.word(b"false").map(|()| Kind::False),
-            Some(b'n') => self.word(b"null").map(|()| Kind::Null),
-            Some(b'-' | b'0'..=b'9') => self.number().map(|()| Kind::Number),
-            _ => Err(self.fault()),
-        }
-    }
-
-    fn opened(&mut self, closer: u8) -> Result<(), Fault> {
-        self.at += 1;
-        if self.open.depth == DEPTH_MAX {
-            return Err(Fault::Depth(self.at));
-        }
-        self.space();
-        if self.peek() == Some(closer) {
-            self.at += 1;
-            return Ok(());
-        }
-        self.open.push(closer);
-        self.member(closer)
-    }
-
-    fn member(&mut self, closer: u8) -> Result<(), Fault> {
-        if closer == b'}' {
-            self.string()?;
-            self.space();
-            self.expect(b':')?;
-            self.space();
-        }
-        // Recursion is bounded by DEPTH_MAX, but each level costs little stack: the parts are small.
-        self.value().map(|_| ())
-    }
-
-    /// After a value inside an array or object: the next member, or the end.
-    fn step(&mut self) -> Result<(), Fault> {
-        let Some(closer) = self.open.last() else { return Ok(()) };
-        self.space();
-        if self.peek() == Some(closer) {
-            self.at += 1;
-            self.open.pop();
-            return Ok(());
-        }
-        self.expect(b',')?;
-        self.space();
-        self.member(closer)
-    }
-
-    fn word(&mut self, word: &[u8]) -> Result<(), Fault> {
-        if self.text.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
-            self.at += word.len();
-            return Ok(());
-        }
-        Err(self.fault())
-    }
-
-    fn digits(&mut self) -> Result<(), Fault> {
-        let start = self.at;
-        while matches!(self.peek(), Some(b'0'..=b'9')) {
-            self.at += 1;
-        }
-        if self.at == start { Err(self.fault()) } else { Ok(()) }
-    }
-
-    fn number(&mut self) -> Result<(), Fault> {
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        if self.peek() == Some(b'0') {
-            self.at += 1;
-        } else {
-            self.digits()?;
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
+/// A scalar, or the opening of an array or object.
+#[inline]
+fn value(text: &[u8], at: usize, open: &mut Open) -> Result<usize, Fault> {
+    match text.get(at) {
+        Some(b'"') => string(text, at),
+        Some(bracket @ (b'{' | b'[')) => {
+            if open.depth == DEPTH_MAX {
+                return Err(Fault::Depth(at + 1));
             }
-            self.digits()?;
+            open.push(if *bracket == b'{' { b'}' } else { b']' });
+            Ok(at + 1)
         }
-        Ok(())
+        Some(b't') => word(text, at, b"true"),
+        Some(b'f') => word(text, at, b"false"),
+        Some(b'n') => word(text, at, b"null"),
+        Some(b'-' | b'0'..=b'9') => number(text, at),
+        _ => Err(fault(at)),
     }
+}
 
-    fn string(&mut self) -> Result<(), Fault> {
-        self.expect(b'"')?;
-        loop {
-            self.at += before(self.text.get(self.at..).unwrap_or_default(), is_marked);
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                Some(b'\\') => self.escape()?,
-                _ => return Err(self.fault()),
-            }
-        }
+fn word(text: &[u8], at: usize, word: &[u8]) -> Result<usize, Fault> {
+    match text.get(at..) {
+        Some(rest) if rest.starts_with(word) => Ok(at + word.len()),
+        _ => Err(fault(at)),
     }
+}
 
-    fn escape(&mut self) -> Result<(), Fault> {
-        self.at += 1;
-        match self.peek() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                self.at += 1;
-                Ok(())
-            }
-            Some(b'u') => {
-                let unit = self.unit()?;
-                match unit {
-                    0xd800..=0xdbff => {
-                        self.expect(b'\\')?;
-                        if !matches!(self.unit()?, 0xdc00..=0xdfff) {
-                            return Err(self.fault());
-                        }
-                        Ok(())
-                    }
-                    0xdc00..=0xdfff => Err(self.fault()),
-                    _ => Ok(()),
-                }
-            }
-            _ => Err(self.fault()),
-        }
+fn digits(text: &[u8], start: usize) -> Result<usize, Fault> {
+    let mut at = start;
+    while matches!(text.get(at), Some(b'0'..=b'9')) {
+        at += 1;
     }
+    if at == start { Err(fault(at)) } else { Ok(at) }
+}
 
-    /// `uXXXX`.
-    fn unit(&mut self) -> Result<u32, Fault> {
-        self.expect(b'u')?;
-        let mut value = 0;
-        for _ in 0..4 {
-            let digit =
-                self.peek().and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(|| self.fault())?;
-            value = value * 16 + digit;
-            self.at += 1;
-        }
-        Ok(value)
+fn number(text: &[u8], mut at: usize) -> Result<usize, Fault> {
+    if text.get(at) == Some(&b'-') {
+        at += 1;
     }
+    at = if text.get(at) == Some(&b'0') { at + 1 } else { digits(text, at)? };
+    if text.get(at) == Some(&b'.') {
+        at = digits(text, at + 1)?;
+    }
+    if matches!(text.get(at), Some(b'e' | b'E')) {
+        at += 1;
+        if matches!(text.get(at), Some(b'+' | b'-')) {
+            at += 1;
+        }
+        at = digits(text, at)?;
+    }
+    Ok(at)
+}
+
+#[inline]
+fn string(text: &[u8], at: usize) -> Result<usize, Fault> {
+    let mut at = expect(text, at, b'"')?;
+    while let Some(word) = text.get(at..).and_then(|rest| rest.first_chunk::<WORD>()) {
+        let found = first_in(u64::from_le_bytes(*word), marked);
+        at += found;
+        match word.get(found) {
+            None => {}
+            Some(b'"') => return Ok(at + 1),
+            Some(_) => at = escape(text, at)?,
+        }
+    }
+    last_string(text, at)
+}
+
+/// What of a string is left in the last bytes of a text.
+#[inline(never)]
+fn last_string(text: &[u8], mut at: usize) -> Result<usize, Fault> {
+    loop {
+        match text.get(at) {
+            Some(b'"') => return Ok(at + 1),
+            Some(b'\\' | ..b' ') | None => at = escape(text, at)?,
+            Some(_) => at += 1,
+        }
+    }
+}
+
+#[inline(never)]
+fn escape(text: &[u8], at: usize) -> Result<usize, Fault> {
+    let at = expect(text, at, b'\\')?;
+    match text.get(at) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 1),
+        Some(b'u') => match unit(text, at)? {
+            (0xd800..=0xdbff, at) => match unit(text, expect(text, at, b'\\')?)? {
+                (0xdc00..=0xdfff, at) => Ok(at),
+                (_, at) => Err(fault(at)),
+            },
+            (0xdc00..=0xdfff, at) => Err(fault(at)),
+            (_, at) => Ok(at),
+        },
+        _ => Err(fault(at)),
+    }
+}
+
+/// `uXXXX`.
+fn unit(text: &[u8], at: usize) -> Result<(u32, usize), Fault> {
+    let mut at = expect(text, at, b'u')?;
+    let mut value = 0;
+    for _ in 0..4 {
+        let digit = text.get(at).and_then(|byte| char::from(*byte).to_digit(16)).ok_or(fault(at))?;
+        value = value * 16 + digit;
+        at += 1;
+    }
+    Ok((value, at))
 }
 
 /// Writes a string as the scripts do: `/` escaped too, DEL as an escape, other bytes copied.
 pub(crate) fn push_lua_string(out: &mut Vec<u8>, text: &[u8]) {
-    out.reserve(text.len() + 2);
+    out.reserve(text.len() + WORD + 2);
     out.push(b'"');
-    push_escaped(out, text, |byte| is_marked(byte) | (byte == b'/') | (byte == 0x7f));
+    push_escaped(out, text, |word| marked(word) | zero(word ^ all(b'/')) | zero(word ^ all(0x7f)));
     out.push(b'"');
 }
 
 /// Writes a string as plain JSON; what is not UTF-8 as `plain` says.
 pub(crate) fn push_json_string(out: &mut Vec<u8>, text: &[u8]) {
-    out.reserve(text.len() + 2);
+    out.reserve(text.len() + WORD + 2);
     out.push(b'"');
-    let ascii = push_escaped(out, text, |byte| is_marked(byte) | !byte.is_ascii());
+    let ascii = push_escaped(out, text, |word| marked(word) | word);
     if let Some(rest) = text.get(ascii..).filter(|rest| !rest.is_empty()) {
-        push_escaped(out, super::plain::to_text(rest).as_bytes(), is_marked);
+        push_escaped(out, super::plain::to_text(rest).as_bytes(), marked);
     }
     out.push(b'"');
 }
@@ -286,24 +281,47 @@ pub(crate) fn push_json_string(out: &mut Vec<u8>, text: &[u8]) {
 /// Writes special bytes as escapes, all others as they are; stops at one that is not ASCII and special. Answers how many
 /// were written.
 #[inline]
-fn push_escaped(out: &mut Vec<u8>, text: &[u8], is_special: impl Fn(u8) -> bool) -> usize {
-    let mut done = 0;
-    loop {
-        let rest = text.get(done..).unwrap_or_default();
-        let plain = before(rest, &is_special);
-        out.extend_from_slice(rest.get(..plain).unwrap_or(rest));
-        done += plain;
-        match rest.get(plain) {
-            Some(byte) if byte.is_ascii() => push_escape(out, *byte),
-            _ => return done,
+fn push_escaped(out: &mut Vec<u8>, text: &[u8], special: impl Fn(u64) -> u64) -> usize {
+    let mut rest = text;
+    // Whole words are copied, what is too much is taken back: that is the least work.
+    while let Some((word, after)) = rest.split_first_chunk::<WORD>() {
+        out.extend_from_slice(word);
+        let found = first_in(u64::from_le_bytes(*word), &special);
+        let Some(byte) = word.get(found) else {
+            rest = after;
+            continue;
+        };
+        out.truncate(out.len() - (WORD - found));
+        if !byte.is_ascii() {
+            return text.len() - rest.len() + found;
         }
-        done += 1;
+        push_escape(out, *byte);
+        rest = rest.get(found + 1..).unwrap_or_default();
+    }
+    while !rest.is_empty() {
+        let word = padded(rest);
+        let found = first_in(word, &special).min(rest.len());
+        out.extend_from_slice(&word.to_le_bytes());
+        out.truncate(out.len() - (WORD - found));
+        match rest.get(found) {
+            Some(byte) if byte.is_ascii() => push_escape(out, *byte),
+            _ => return text.len() - rest.len() + found,
+        }
+        rest = rest.get(found + 1..).unwrap_or_default();
+    }
+    text.len()
+}
+
+#[inline(always)]
+fn push_escape(out: &mut Vec<u8>, byte: u8) {
+    match byte {
+        b'"' | b'\\' | b'/' => out.extend_from_slice(&[b'\\', byte]),
+        _ => push_control(out, byte),
     }
 }
 
-fn push_escape(out: &mut Vec<u8>, byte: u8) {
+fn push_control(out: &mut Vec<u8>, byte: u8) {
     let letter = match byte {
-        b'"' | b'\\' | b'/' => byte,
         0x08 => b'b',
         b'\t' => b't',
         b'\n' => b'n',
@@ -315,7 +333,7 @@ fn push_escape(out: &mut Vec<u8>, byte: u8) {
             return;
         }
     };
-    out.extend([b'\\', letter]);
+    out.extend_from_slice(&[b'\\', letter]);
 }
 
 /// A list, with what an empty one is written as.
@@ -325,13 +343,19 @@ pub(crate) fn push_list<T>(
     empty: &str,
     mut each: impl FnMut(&mut Vec<u8>, T),
 ) {
+    let mut items = items.into_iter();
+    let mut next = items.next();
+    if next.is_none() {
+        return out.extend_from_slice(empty.as_bytes());
+    }
     let start = out.len();
     out.push(b'[');
-    for item in items {
+    while let Some(item) = next {
         if out.len() > start + 1 {
             out.push(b',');
         }
         each(out, item);
+        next = items.next();
     }
     if out.len() == start + 1 {
         out.truncate(start);
@@ -340,6 +364,11 @@ pub(crate) fn push_list<T>(
         out.push(b']');
     }
 }
+
+/// What is written around a key.
+const KEY_FRAME: &[u8] = b",\"\":";
+/// Room for a key with its frame.
+const KEY_ROOM: usize = 32;
 
 /// Writes an object member by member.
 pub(crate) struct Object<'a> {
@@ -364,11 +393,24 @@ impl<'a> Object<'a> {
     /// The key, one that needs no escaping; the value is written by the caller.
     #[inline(always)]
     pub(crate) fn key(&mut self, key: &'static str) -> &mut Vec<u8> {
-        self.out.reserve(key.len() + 4);
-        self.comma();
-        self.out.push(b'"');
-        self.out.extend_from_slice(key.as_bytes());
-        self.out.extend_from_slice(b"\":");
+        let length = key.len() + KEY_FRAME.len();
+        if length > KEY_ROOM {
+            return self.key_bytes(key.as_bytes());
+        }
+        // Put together first, so that there is one copy, of known length; the compiler knows the rest.
+        let mut text = [b','; KEY_ROOM];
+        if let Some(room) = text.get_mut(1..length) {
+            room.fill(b'"');
+        }
+        if let Some(room) = text.get_mut(2..2 + key.len()) {
+            room.copy_from_slice(key.as_bytes());
+        }
+        if let Some(colon) = text.get_mut(length - 1) {
+            *colon = b':';
+        }
+        let from = usize::from(!self.any);
+        self.any = true;
+        self.out.extend_from_slice(text.get(from..length).unwrap_or_default());
         self.out
     }
 
@@ -379,7 +421,7 @@ impl<'a> Object<'a> {
             push_lua_string(self.out, key);
         } else {
             self.out.push(b'"');
-            push_escaped(self.out, key, is_marked);
+            push_escaped(self.out, key, marked);
             self.out.push(b'"');
         }
         self.out.push(b':');
@@ -394,24 +436,33 @@ impl<'a> Object<'a> {
         self.any = true;
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn string(&mut self, key: &'static str, value: &[u8]) {
         let lua = self.lua;
         let out = self.key(key);
         if lua { push_lua_string(out, value) } else { push_json_string(out, value) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn number(&mut self, key: &'static str, value: f64) {
         push_g14(self.key(key), value);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(&mut self, key: &'static str, value: usize) {
         push_int(self.key(key), i64::try_from(value).unwrap_or(i64::MAX));
     }
 
-    #[inline]
+    /// A word of ours, which needs no escaping.
+    #[inline(always)]
+    pub(crate) fn word(&mut self, key: &'static str, word: &'static str) {
+        let out = self.key(key);
+        out.push(b'"');
+        out.extend_from_slice(word.as_bytes());
+        out.push(b'"');
+    }
+
+    #[inline(always)]
     pub(crate) fn raw(&mut self, key: &'static str, value: &[u8]) {
         self.key(key).extend_from_slice(value);
     }
@@ -528,6 +579,22 @@ mod tests {
         let middle = text.len() - 450;
         text[middle] = if text[middle] == b']' { b'}' } else { b']' };
         assert_eq!(check(&text), Err(Fault::Token(middle + 1)));
+    }
+
+    #[test]
+    fn members_have_their_keys_whole_however_long() {
+        const LONG: &str = "a-key-that-is-longer-than-any-that-is-written";
+        let mut out = Vec::new();
+        let mut object = Object::lua(&mut out);
+        object.raw(LONG, b"1");
+        object.raw("a-key-of-twenty-eight-letter", b"2");
+        object.raw("", b"3");
+        object.word("b", "word");
+        object.raw(LONG, b"4");
+        object.end();
+        let text =
+            format!("{{\"{LONG}\":1,\"a-key-of-twenty-eight-letter\":2,\"\":3,\"b\":\"word\",\"{LONG}\":4}}");
+        assert_eq!(String::from_utf8(out).unwrap(), text);
     }
 
     #[test]

@@ -254,7 +254,7 @@ pub(crate) fn push_job(out: &mut Vec<u8>, job: &JobView, texts: &Texts) {
     object.string("jid", job.jid.bytes());
     object.string("klass", job.klass.bytes());
     push_name_or_null(&mut object, "queue", Some(&job.queue));
-    object.string("state", job.state.word().as_bytes());
+    object.word("state", job.state.word());
     push_data(object.key("data"), &super::data_of(job, texts));
     match &job.result {
         Some(result) => object.string("result", texts.bytes(result)),

@@ -156,22 +156,37 @@ pub(crate) fn push_int(out: &mut Vec<u8>, value: i64) {
         out.push(b'0' + digit);
         return;
     }
-    let mut digits = [0_u8; 20];
+    let mut text = [0; 20];
+    let mut from = text.len();
     let mut rest = value.unsigned_abs();
-    let mut used = 0;
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        used += 1;
+    let (pairs, _) = text.as_chunks_mut::<2>();
+    for pair in pairs.iter_mut().rev() {
+        *pair = PAIRS.get((rest % 100) as usize).copied().unwrap_or_default();
+        rest /= 100;
+        from -= 2;
         if rest == 0 {
             break;
         }
     }
+    if text.get(from) == Some(&b'0') {
+        from += 1;
+    }
     if value < 0 {
         out.push(b'-');
     }
-    out.extend_from_slice(digits.get(digits.len() - used..).unwrap_or_default());
+    out.extend_from_slice(text.get(from..).unwrap_or_default());
 }
+
+/// The numbers below 100, two digits each.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut at = 0;
+    while at < 100 {
+        pairs[at] = [b'0' + at as u8 / 10, b'0' + at as u8 % 10];
+        at += 1;
+    }
+    pairs
+};
 
 #[cfg(test)]
 mod tests {

@@ -248,7 +248,7 @@ impl Writer {
         object.raw("tracked", if job.tracked { b"true" } else { b"false" });
         push_names(object.key("tags"), &job.tags, "{}");
         object.string("queue", job.queue.bytes());
-        object.string("state", job.state.word().as_bytes());
+        object.word("state", job.state.word());
         let reqless = self.script == Script::Reqless;
         push_list(object.key("history"), &job.history, "{}", |out, entry| {
             push_entry(out, entry, texts, reqless)
@@ -269,7 +269,7 @@ impl Writer {
         object.number("retries", recur.retries);
         object.string("data", recur.data.bytes());
         object.string("queue", recur.queue.bytes());
-        object.string("state", b"recur");
+        object.word("state", "recur");
         object.number("count", recur.count as f64);
         if self.has_throttles() {
             let own = Name::new(&[haul_engine::QUEUE_THROTTLE_PREFIX, recur.queue.bytes()].concat());
@@ -406,17 +406,17 @@ fn push_entry(out: &mut Vec<u8>, entry: &Entry, texts: &Texts, reqless: bool) {
     match &entry.what {
         What::Put(queue) if reqless => {
             object.number("when", entry.when);
-            object.string("what", b"put");
+            object.word("what", "put");
             object.string("queue", queue.bytes());
         }
         What::Put(queue) => {
             object.number("when", entry.when);
             object.string("q", queue.bytes());
-            object.string("what", b"put");
+            object.word("what", "put");
         }
         What::Popped(worker) => {
             object.number("when", entry.when);
-            object.string("what", b"popped");
+            object.word("what", "popped");
             object.string("worker", worker.bytes());
         }
         What::Done | What::TimedOut => {
@@ -425,7 +425,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &Entry, texts: &Texts, reqless: bool) {
         }
         What::Failed(who) => {
             object.string("group", who.1.bytes());
-            object.string("what", b"failed");
+            object.word("what", "failed");
             object.number("when", entry.when);
             object.string("worker", who.0.bytes());
         }
@@ -436,7 +436,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &Entry, texts: &Texts, reqless: bool) {
         }
         What::Throttled(queue) => {
             object.number("when", entry.when);
-            object.string("what", b"throttled");
+            object.word("what", "throttled");
             object.string("queue", queue.bytes());
         }
         What::Log(log) => {
