@@ -211,6 +211,11 @@ impl Engine {
         self.round.bodies.get(usize::try_from(index).ok()?).map(|(bytes, _)| bytes)
     }
 
+    /// The body that a job's data is, unless it is short or there is no such job.
+    pub fn data_body(&self, tenant: &Name, jid: &Name) -> Option<BodyId> {
+        self.tenants.get(tenant)?.jobs.get(jid)?.data.body()
+    }
+
     /// Whether a pop of this queue might find something now, and else the next moment it might by itself.
     pub fn outlook(&self, tenant: &Name, queue: &Name, now: f64) -> (bool, Option<f64>) {
         let Some(queue) = self.tenants.get(tenant).and_then(|tenant| tenant.indexes.queues.get(queue)) else {

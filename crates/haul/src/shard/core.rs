@@ -274,8 +274,9 @@ impl Core {
         }
     }
 
-    fn call(&mut self, call: Call) -> Outcome {
+    fn call(&mut self, mut call: Call) -> Outcome {
         let tenant = call.tenant.clone();
+        self.spare_data(&mut call);
         self.engine.watch(!self.waiters.is_empty());
         self.engine.freeze(self.full.is_some());
         let listened = self.listeners.any();
@@ -295,13 +296,8 @@ impl Core {
         }
         let mut bodies = Fetch::default();
         if let Ok(reply) = &reply {
-            reply.bodies(&mut |id| match self
-                .engine
-                .body_in_round(id)
-                .cloned()
-                .or_else(|| self.recent.get(id))
-            {
-                Some(bytes) => bodies.found.push((id, bytes)),
+            reply.bodies(&mut |id| match self.body_at_hand(id) {
+                Some(bytes) => bodies.found.push((id, bytes.clone())),
                 None => bodies.missing.push(id),
             });
             if !bodies.missing.is_empty() {
@@ -310,6 +306,28 @@ impl Core {
             }
         }
         Outcome::Done { reply, bodies }
+    }
+
+    /// Clients of qless hand a job's data in again with each completion, heartbeat and failure. What is there already need
+    /// not be written anew, and the old deleted.
+    fn spare_data(&self, call: &mut Call) {
+        let (jid, data) = match &mut call.command {
+            Command::Complete(complete) => (&complete.jid, &mut complete.data),
+            Command::Heartbeat(beat) => (&beat.jid, &mut beat.data),
+            Command::Fail(fail) => (&fail.jid, &mut fail.data),
+            _ => return,
+        };
+        if data.is_some()
+            && let Some(id) = self.engine.data_body(&call.tenant, jid)
+            && data.as_ref() == self.body_at_hand(id)
+        {
+            *data = None;
+        }
+    }
+
+    /// A body of this round or a recent one.
+    fn body_at_hand(&self, id: BodyId) -> Option<&Bytes> {
+        self.engine.body_in_round(id).or_else(|| self.recent.get(id))
     }
 
     fn has_changed(&mut self, watched: &[(Name, Name, u64)], clock: f64) -> bool {
@@ -524,8 +542,8 @@ impl Recent {
         usize::try_from(id.0.checked_sub(self.first)?).ok()
     }
 
-    fn get(&self, id: BodyId) -> Option<Bytes> {
-        self.bodies.get(self.slot(id)?)?.clone()
+    fn get(&self, id: BodyId) -> Option<&Bytes> {
+        self.bodies.get(self.slot(id)?)?.as_ref()
     }
 
     fn keep(&mut self, id: BodyId, bytes: Bytes) {

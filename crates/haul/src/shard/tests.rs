@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use haul_client::resp::Frame;
 use haul_engine::{Event, Name};
-use haul_store::{Fault, Inject, MemoryDisk, Store};
+use haul_store::{Fault, Inject, MemoryDisk, Space, Store};
 use tokio::sync::oneshot;
 
 use super::core::Request;
 use super::*;
-use crate::dialect::{DataLimits, Env, ErrorFormat, Plan, Render, native};
+use crate::dialect::scripts::Script;
+use crate::dialect::{DataLimits, Env, ErrorFormat, Plan, Render, native, qless};
 
 /// Room for what a probe and the tests write; far more than a test waits for.
 const PATIENCE_TURNS: usize = 5000;
@@ -22,17 +23,26 @@ impl Publish for Nobody {
     fn publish(&mut self, _: &Name, _: Vec<Event>) {}
 }
 
-pub(super) fn plan(line: &str) -> Plan {
-    let env = Env {
+fn env() -> Env {
+    Env {
         tenant: Name::new(b""),
         clock: crate::clock::now(),
         limits: DataLimits::default(),
         lua_data: false,
         blueque_strict: false,
         error_format: ErrorFormat::Clean,
-    };
+    }
+}
+
+pub(super) fn plan(line: &str) -> Plan {
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-    native::read(words[0], &words[1..], &env).unwrap()
+    native::read(words[0], &words[1..], &env()).unwrap()
+}
+
+/// As a client of qless says it.
+fn qless_plan(line: &str) -> Plan {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    qless::read(Script::Qless, "", 0, &words, &env()).unwrap()
 }
 
 /// A running shard on a disk that does as it is told.
@@ -54,7 +64,11 @@ impl Rig {
     }
 
     fn say(&self, line: &str) -> Result<Frame, Fault> {
-        let Plan { call, render, .. } = plan(line);
+        self.ask(plan(line))
+    }
+
+    fn ask(&self, plan: Plan) -> Result<Frame, Fault> {
+        let Plan { call, render, .. } = plan;
         self.runtime.block_on(async {
             let outcome =
                 self.shard.ask(vec![call], Vec::new()).await.unwrap().outcomes.unwrap().pop().unwrap();
@@ -96,6 +110,28 @@ fn bulk(text: &str) -> Result<Frame, Fault> {
 
 fn shows(answer: &Result<Frame, Fault>, part: &str) -> bool {
     format!("{answer:?}").replace('\\', "").contains(part)
+}
+
+#[test]
+fn data_handed_in_again_is_written_again_only_if_it_is_other_data() {
+    let rig = Rig::new();
+    let (long, other) = (format!("\"{}\"", "d".repeat(500)), format!("\"{}\"", "e".repeat(500)));
+    let bodies =
+        || rig.disk.records().into_iter().filter(|record| record.0 == Space::Body).collect::<Vec<_>>();
+    for (beat, end) in [(&long, &long), (&long, &other), (&other, &long), (&other, &other)] {
+        rig.say(&format!("PUT q k {long} JID j1")).unwrap();
+        let first = bodies();
+        rig.say("POP w QUEUES q").unwrap();
+        rig.ask(qless_plan(&format!("heartbeat 1 j1 w {beat}"))).unwrap();
+        assert!(shows(&rig.say("GET j1"), beat));
+        assert_eq!(bodies() == first, beat == &long);
+        let second = bodies();
+        rig.ask(qless_plan(&format!("complete 1 j1 w q {end}"))).unwrap();
+        assert!(shows(&rig.say("GET j1"), end));
+        assert_eq!(bodies() == second, beat == end);
+        assert_eq!(bodies().len(), 1);
+        rig.say("CANCEL j1").unwrap();
+    }
 }
 
 #[test]
