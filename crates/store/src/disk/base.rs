@@ -1,11 +1,17 @@
 //! The base: fjall, with one keyspace for headers, one for bodies (values kept apart from keys) and one
 //! for the mark up to which the log is contained. The only file that knows fjall. Every value carries
 //! a checksum of its own, so that damage names the record.
+//!
+//! Records come in sorted, in bulk, and go straight to tables: past fjall's journal and its memory, because the log keeps them
+//! until the mark says that they are here. Only the mark takes the usual way.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+use fjall::compaction::Leveled;
+use fjall::config::FilterPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
 use super::io::{Io, is_full, sync_folder};
@@ -13,8 +19,24 @@ use crate::{Fault, Space};
 
 const MARK_KEY: &[u8] = b"log";
 const CHECKSUM_BYTES: usize = 4;
-const MEMTABLE_BYTES: u64 = 32 << 20;
-const JOURNAL_BYTES_MAX: u64 = 128 << 20;
+/// Tables that wait for a compaction in one space before the next intake waits for it.
+const LOOSE_TABLES_MAX: usize = 48;
+/// How often it looks whether the compaction is done.
+const LOOSE_REST: Duration = Duration::from_millis(20);
+
+/// Headers come in any order of keys, and are only ever read all together, at the start: no filters, and many tables may lie
+/// loose before it is worth to merge them with everything else.
+fn header_options() -> KeyspaceCreateOptions {
+    let options = KeyspaceCreateOptions::default().filter_policy(FilterPolicy::disabled());
+    options.compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(16)))
+}
+
+/// Bodies are put at the end and deleted near the front: small tables, so that what lies between is not merged each time.
+fn body_options() -> KeyspaceCreateOptions {
+    let options = KeyspaceCreateOptions::default();
+    let options = options.compaction_strategy(Arc::new(Leveled::default().with_table_target_size(4 << 20)));
+    options.with_kv_separation(Some(KvSeparationOptions::default().separation_threshold(512)))
+}
 
 /// Up to where the base contains the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,21 +52,22 @@ pub(crate) struct Base {
     path: PathBuf,
     io: Arc<dyn Io>,
     database: Database,
-    headers: Keyspace,
-    bodies: Keyspace,
+    headers: Part,
+    bodies: Part,
     marks: Keyspace,
 }
 
-/// Changes to the base, written as one.
-pub(crate) struct Write {
-    batch: fjall::OwnedWriteBatch,
-    bytes: usize,
+/// The records of a space.
+struct Part {
+    keyspace: Keyspace,
+    /// No key is beyond this one.
+    last: Mutex<Bytes>,
 }
 
-impl Write {
-    /// Bytes of the keys and values so far.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+impl Part {
+    fn new(keyspace: Keyspace) -> Result<Self, fjall::Error> {
+        let last = keyspace.last_key_value().map(|record| record.key()).transpose()?;
+        Ok(Self { keyspace, last: Mutex::new(last.map(Bytes::from).unwrap_or_default()) })
     }
 }
 
@@ -53,60 +76,94 @@ impl Base {
         let fault = |error| fault(path, "open", error);
         let database = Database::builder(path)
             .cache_size(cache_bytes)
-            .max_journaling_size(JOURNAL_BYTES_MAX)
             // With more than one, fjall 3.1 keeps its first worker for flushes by letting it send each compaction it is
             // given back to the queue: while another compacts, it spins and takes a core from the shard.
             .worker_threads(1)
             .open()
             .map_err(fault)?;
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
-        let apart =
-            || options().with_kv_separation(Some(KvSeparationOptions::default().separation_threshold(512)));
-        let headers = database.keyspace("headers", options).map_err(fault)?;
-        let bodies = database.keyspace("bodies", apart).map_err(fault)?;
-        let marks = database.keyspace("marks", options).map_err(fault)?;
+        let headers = database.keyspace("headers", header_options).and_then(Part::new).map_err(fault)?;
+        let bodies = database.keyspace("bodies", body_options).and_then(Part::new).map_err(fault)?;
+        let marks = database.keyspace("marks", KeyspaceCreateOptions::default).map_err(fault)?;
         Ok(Self { path: path.to_owned(), io, database, headers, bodies, marks })
     }
 
-    fn keyspace(&self, space: Space) -> &Keyspace {
+    fn part(&self, space: Space) -> &Part {
         match space {
             Space::Header => &self.headers,
             Space::Body => &self.bodies,
         }
     }
 
-    pub(crate) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>, Fault> {
-        let stored = self.keyspace(space).get(key).map_err(|error| self.damaged(space, key, error))?;
+    pub(crate) fn body(&self, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+        let space = Space::Body;
+        let stored = self.bodies.keyspace.get(key).map_err(|error| self.damaged(space, key, error))?;
         stored.map(|stored| self.unseal(space, key, stored.into())).transpose()
     }
 
-    pub(crate) fn contains(&self, space: Space, key: &[u8]) -> Result<bool, Fault> {
-        self.keyspace(space).contains_key(key).map_err(|error| self.damaged(space, key, error))
+    /// The bodies from a key on, up to a number of them, or until there are so many bytes, or one that cannot be read.
+    pub(crate) fn bodies_from(&self, key: &[u8], count: usize, bytes: usize) -> Vec<(Bytes, Bytes)> {
+        let entries = self.bodies.keyspace.range(key..);
+        let mut scan = Scan { base: self, space: Space::Body, entries, last: Bytes::new() };
+        let mut found: Vec<(Bytes, Bytes)> = Vec::with_capacity(count);
+        let mut sum = 0;
+        while found.len() < count
+            && sum < bytes
+            && let Some(Ok((key, value))) = scan.record()
+        {
+            sum += value.len();
+            found.push((key, value));
+        }
+        found
     }
 
     /// Every record as of now, in the order of the keys.
     pub(crate) fn scan(&self, space: Space) -> Scan<'_> {
-        Scan { base: self, space, entries: self.keyspace(space).iter(), last: Bytes::new() }
+        Scan { base: self, space, entries: self.part(space).keyspace.iter(), last: Bytes::new() }
     }
 
-    pub(crate) fn write(&self) -> Write {
-        Write { batch: self.database.batch(), bytes: 0 }
+    /// Takes in changes of one space, in the order of their keys: values, and nothing for what is deleted. All of them are durable
+    /// and visible when it returns, or none. Answers how many there were to write.
+    pub(crate) fn take_in<'r>(
+        &self,
+        space: Space,
+        records: impl Iterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+    ) -> Result<u64, Fault> {
+        let fault = |error| fault(&self.path, "write", error);
+        let Part { keyspace, last } = self.part(space);
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Else tables would pile up when compaction does not keep up. The log fills meanwhile and slows down those who write.
+        while keyspace.l0_table_count() > LOOSE_TABLES_MAX {
+            std::thread::sleep(LOOSE_REST);
+        }
+        self.io.before_base_write().map_err(|error| fault(error.into()))?;
+        let mut tables = keyspace.start_ingestion().map_err(fault)?;
+        let mut count = 0;
+        let mut highest = None;
+        for (key, value) in records {
+            match value {
+                Some(value) => {
+                    tables.write(key, seal(key, value)).map_err(fault)?;
+                    highest = Some(key);
+                }
+                // It cannot be there: most bodies that are deleted were put since the last checkpoint.
+                None if key > &**last => continue,
+                None => tables.write_tombstone(key).map_err(fault)?,
+            }
+            count += 1;
+        }
+        tables.finish().map_err(fault)?;
+        if let Some(highest) = highest.filter(|highest| *highest > &**last) {
+            *last = Bytes::copy_from_slice(highest);
+        }
+        Ok(count)
     }
 
-    pub(crate) fn put(&self, write: &mut Write, space: Space, key: &[u8], value: &[u8]) {
-        write.bytes += key.len() + value.len();
-        write.batch.insert(self.keyspace(space), key, seal(key, value));
-    }
-
-    pub(crate) fn delete(&self, write: &mut Write, space: Space, key: &[u8]) {
-        write.bytes += key.len();
-        write.batch.remove(self.keyspace(space), key);
-    }
-
-    pub(crate) fn set_mark(&self, write: &mut Write, mark: Mark) {
+    pub(crate) fn set_mark(&self, mark: Mark) -> Result<(), Fault> {
         let mut value = mark.segment.to_le_bytes().to_vec();
         value.extend_from_slice(&mark.sequence.to_le_bytes());
-        write.batch.insert(&self.marks, MARK_KEY, seal(MARK_KEY, &value));
+        let written = self.io.before_base_write().map_err(fjall::Error::from);
+        let written = written.and_then(|()| self.marks.insert(MARK_KEY, seal(MARK_KEY, &value)));
+        written.map_err(|error| fault(&self.path, "write the mark", error))
     }
 
     pub(crate) fn mark(&self) -> Result<Mark, Fault> {
@@ -123,11 +180,6 @@ impl Base {
         Ok(Mark { segment: u64::from_le_bytes(*segment), sequence: u64::from_le_bytes(sequence) })
     }
 
-    pub(crate) fn commit(&self, write: Write) -> Result<(), Fault> {
-        self.io.before_base_write().map_err(|error| fault(&self.path, "write", error.into()))?;
-        write.batch.commit().map_err(|error| fault(&self.path, "write", error))
-    }
-
     /// Returns when everything committed is durable, the folder's names included.
     pub(crate) fn persist(&self) -> Result<(), Fault> {
         let result = self.database.persist(PersistMode::SyncAll);
@@ -135,26 +187,9 @@ impl Base {
         sync_folder(&self.path).map_err(|error| fault(&self.path, "sync the folder", error.into()))
     }
 
-    /// Has fjall write what it holds in memory to tables, in the background.
-    pub(crate) fn unload(&self) -> Result<(), Fault> {
-        for keyspace in [&self.headers, &self.bodies] {
-            keyspace.rotate_memtable().map_err(|error| fault(&self.path, "write out memory", error))?;
-        }
-        Ok(())
-    }
-
-    /// Moves everything from memory and journal to tables, for tests that damage them.
-    #[cfg(test)]
-    pub(crate) fn settle(&self) -> Result<(), Fault> {
-        for keyspace in [&self.headers, &self.bodies] {
-            keyspace.rotate_memtable_and_wait().map_err(|error| fault(&self.path, "settle", error))?;
-        }
-        Ok(())
-    }
-
     /// Records, those that are about to go counted too.
     pub(crate) fn about(&self) -> u64 {
-        (self.headers.approximate_len() + self.bodies.approximate_len()) as u64
+        (self.headers.keyspace.approximate_len() + self.bodies.keyspace.approximate_len()) as u64
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::base::{Base, Mark, Write};
+use super::base::{Base, Mark};
 use super::io::sync_folder;
 use super::log::Spares;
 use super::pending::Layer;
@@ -17,8 +17,6 @@ use super::records::Records;
 use super::segment;
 use crate::{Fault, Record, Space};
 
-/// Bytes written to the base as one.
-const CHUNK_BYTES: usize = 1 << 20;
 /// Free room asked for beyond the records themselves.
 const SPARE_BYTES: u64 = 16 << 20;
 /// How long a failed attempt rests if nobody asks.
@@ -209,7 +207,7 @@ impl Worker {
         }
         self.broken = result.is_err();
         let records = result?;
-        drop(self.records.pending_mut().frozen.take());
+        self.records.thaw();
         // Emptied outside the lock: it is large. A reader that still holds it drops it instead.
         if let Some(mut layer) = Arc::into_inner(layer) {
             layer.clear();
@@ -226,25 +224,15 @@ impl Worker {
         }
         let base = self.records.base();
         let base = base.get()?;
-        let mut writer = Writer { base, write: base.write(), records: 0 };
-        for (_, Record { key, value, .. }) in sorted(layer, Space::Header) {
-            match value {
-                Some(value) => writer.put(Space::Header, key, value)?,
-                None => writer.delete(Space::Header, key)?,
-            }
+        let headers = sorted(layer, Space::Header);
+        let headers = headers.iter().map(|(_, record)| (record.key, record.value));
+        let bodies = sorted(layer, Space::Body);
+        for (by, record) in bodies.iter().filter(|(_, record)| record.value.is_none()) {
+            self.haunt(base, record.key, *by)?;
         }
-        for (by, Record { key, value, .. }) in sorted(layer, Space::Body) {
-            match value {
-                Some(value) => writer.put(Space::Body, key, value)?,
-                None => {
-                    self.haunt(base, key, by)?;
-                    writer.delete(Space::Body, key)?;
-                }
-            }
-        }
-        let Writer { mut write, records, .. } = writer;
-        base.set_mark(&mut write, mark);
-        base.commit(write)?;
+        let bodies = bodies.iter().map(|(_, record)| (record.key, record.value));
+        let records = base.take_in(Space::Header, headers)? + base.take_in(Space::Body, bodies)?;
+        base.set_mark(mark)?;
         base.persist()?;
         Ok(records)
     }
@@ -252,7 +240,7 @@ impl Worker {
     /// Keeps a body that goes from the base for the pins that may still ask for it.
     fn haunt(&self, base: &Base, key: &[u8], by: u64) -> Result<(), Fault> {
         if by > self.records.pins().oldest()
-            && let Some(value) = base.get(Space::Body, key)?
+            && let Some(value) = base.body(key)?
         {
             self.records.pending_mut().haunt(key, by, value);
         }
@@ -260,43 +248,22 @@ impl Worker {
     }
 }
 
-/// Sorted writes are cheaper for a tree than those in a hash's order.
+/// In the order of the keys, as the base takes them.
 fn sorted(layer: &Layer, space: Space) -> Vec<(u64, Record<'_>)> {
     let mut records: Vec<_> = layer.records(space).collect();
-    records.sort_unstable_by_key(|(_, record)| record.key);
+    // The records lie far apart: most comparisons need no look at them.
+    records.sort_by_cached_key(|(_, record)| (head(record.key), record.key));
     records
 }
 
-/// Writes to the base in chunks.
-struct Writer<'a> {
-    base: &'a Base,
-    write: Write,
-    records: u64,
-}
-
-impl Writer<'_> {
-    fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<(), Fault> {
-        self.base.put(&mut self.write, space, key, value);
-        self.count()
+/// The first bytes of a key, as a number of the same order.
+fn head(key: &[u8]) -> u128 {
+    let mut head = [0; 16];
+    let length = key.len().min(head.len());
+    if let (Some(head), Some(key)) = (head.get_mut(..length), key.get(..length)) {
+        head.copy_from_slice(key);
     }
-
-    /// Only what is there: most of what is deleted was put since the last checkpoint.
-    fn delete(&mut self, space: Space, key: &[u8]) -> Result<(), Fault> {
-        if !self.base.contains(space, key)? {
-            return Ok(());
-        }
-        self.base.delete(&mut self.write, space, key);
-        self.count()
-    }
-
-    fn count(&mut self) -> Result<(), Fault> {
-        self.records += 1;
-        if self.write.bytes() < CHUNK_BYTES {
-            return Ok(());
-        }
-        let full = std::mem::replace(&mut self.write, self.base.write());
-        self.base.commit(full)
-    }
+    u128::from_be_bytes(head)
 }
 
 /// Takes the segments before `last`, the last one that the base contains, out of the log. That one stays as a witness:

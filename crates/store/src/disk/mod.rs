@@ -5,8 +5,10 @@
 //! - `folder`: the lock and the format; `io`: file operations that tests can make fail;
 //! - `segment`, `frame`: the log's bytes; `log`: writing it; `replay`: reading it at start-up;
 //! - `tail`: what is durable; `sync`: syncing by interval; `pending`: the memory; `base`: fjall; `records`: memory over base;
+//! - `ahead`: bodies of the base read before they are asked for;
 //! - `checkpoint`: from memory to base.
 
+mod ahead;
 mod base;
 mod checkpoint;
 mod folder;
@@ -108,8 +110,6 @@ pub struct DiskStore {
     poisoned: Option<Fault>,
     stats: Stats,
     checkpointer: Option<Checkpointer>,
-    /// Checkpoints when the base was last told to unload.
-    unloaded: Option<u64>,
     syncer: Option<Syncer>,
     records: Arc<Records>,
     /// Last: the lock goes when everything else is closed.
@@ -150,18 +150,7 @@ impl DiskStore {
         let stats = Stats::default();
         let poisoned = None;
         let tail = Arc::new(Tail::new(io, durable));
-        Ok(Self {
-            options,
-            log,
-            tail,
-            poisoned,
-            stats,
-            checkpointer,
-            unloaded: None,
-            syncer,
-            records,
-            _folder: folder,
-        })
+        Ok(Self { options, log, tail, poisoned, stats, checkpointer, syncer, records, _folder: folder })
     }
 
     fn try_submit(&mut self, mut batch: Batch) -> Result<Ticket, Fault> {
@@ -248,18 +237,6 @@ impl DiskStore {
             checkpointer.submit(Mark { segment: last.number, sequence: last.sequence });
         }
         Ok(())
-    }
-
-    /// Once after each checkpoint, and after the start.
-    fn unload_base(&mut self) {
-        let checkpoints = self.checkpointer.as_ref().map(|checkpointer| checkpointer.counts().checkpoints);
-        if self.unloaded == checkpoints {
-            return;
-        }
-        self.unloaded = checkpoints;
-        if let Err(fault) = self.records.base().get().and_then(base::Base::unload) {
-            tracing::warn!(%fault, "the base keeps what it holds in memory");
-        }
     }
 
     /// Ends the current segment, synced.
@@ -358,7 +335,6 @@ impl Store for DiskStore {
         if self.records.pending().bytes() < REST_BYTES {
             self.records.pending_mut().shrink();
             self.log.spares().clear();
-            self.unload_base();
             return;
         }
         if let Err(fault) = self.seal().and_then(|()| self.checkpoint()) {

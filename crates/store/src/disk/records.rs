@@ -1,7 +1,7 @@
 //! All records as readers see them: what is pending in memory, over the base. Shared by the store, the
 //! checkpoint and the readers of bodies.
 //!
-//! Locks are taken in this order: the base, what is pending, the pins.
+//! Locks are taken in this order: the base, what was read ahead, what is pending, the pins.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use bytes::Bytes;
 use hashbrown::HashSet;
 
+use super::ahead::Ahead;
 use super::base::Base;
 use super::io::Io;
 use super::pending::{self, Looked, Pending};
@@ -28,6 +29,7 @@ pub(crate) struct Records {
     /// None while it could not be reopened, and after the store was closed.
     base: RwLock<Option<Base>>,
     pending: RwLock<Pending>,
+    ahead: Ahead,
     pins: Arc<Pins>,
 }
 
@@ -44,7 +46,7 @@ impl Records {
     pub(crate) fn open(settings: BaseSettings) -> Result<Self, Fault> {
         let base = Base::open(&settings.path, settings.cache_bytes, Arc::clone(&settings.io))?;
         let base = RwLock::new(Some(base));
-        Ok(Self { settings, base, pending: RwLock::default(), pins: Arc::default() })
+        Ok(Self { settings, base, pending: RwLock::default(), ahead: Ahead::default(), pins: Arc::default() })
     }
 
     pub(crate) fn base(&self) -> OpenBase<'_> {
@@ -57,6 +59,12 @@ impl Records {
 
     pub(crate) fn pending_mut(&self) -> RwLockWriteGuard<'_, Pending> {
         self.pending.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The frozen layer is in the base now: whoever asks finds its records there.
+    pub(crate) fn thaw(&self) {
+        self.ahead.clear();
+        drop(self.pending_mut().frozen.take());
     }
 
     pub(crate) fn pins(&self) -> &Arc<Pins> {
@@ -122,7 +130,7 @@ impl Bodies for Records {
             Looked::Gone => return Ok(None),
             Looked::Below => {}
         }
-        let found = self.base().get()?.get(Space::Body, key)?;
+        let found = self.ahead.get(self.base().get()?, key)?;
         // Not there: a checkpoint may just have taken it from the base and left a ghost.
         Ok(found.or_else(|| self.pending().ghost(key, self.pins.oldest())))
     }

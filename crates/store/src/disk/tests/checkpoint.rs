@@ -220,3 +220,47 @@ fn past_half_of_its_limit_the_log_slows_down() {
     assert_eq!(pace(64 << 20, 900 << 20, max), PACE_MAX);
     assert_eq!(pace(100, 0, 0), Duration::ZERO);
 }
+
+/// Bodies by number, all in one batch.
+fn put_bodies(store: &mut DiskStore, numbers: std::ops::Range<u64>, text: &str) {
+    let mut batch = Batch::default();
+    numbers.for_each(|at| batch.put(Space::Body, at.to_be_bytes(), format!("{text} {at}")));
+    store.commit(batch).unwrap();
+    store.flush().unwrap();
+}
+
+#[test]
+fn bodies_that_are_read_one_after_the_other_are_what_the_store_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    put_bodies(&mut store, 0..1000, "first");
+    let bodies = store.bodies();
+    let read = |at: u64| {
+        bodies.get(&at.to_be_bytes()).unwrap().map(|body| String::from_utf8(body.to_vec()).unwrap())
+    };
+    for at in 0..300 {
+        assert_eq!(read(at), Some(format!("first {at}")));
+    }
+    // Two that read along each other, one who jumps, and what nobody put.
+    for at in (0..100).flat_map(|at| [300 + 2 * at, 301 + 2 * at, 7, 999 - at]) {
+        assert_eq!(read(at), Some(format!("first {at}")));
+    }
+    assert_eq!((read(1000), read(1001), read(u64::MAX)), (None, None, None));
+
+    // What was read ahead does not outlive a change of the base, written out or not.
+    assert_eq!(read(500), Some("first 500".to_owned()));
+    put_bodies(&mut store, 501..510, "second");
+    let mut batch = Batch::default();
+    batch.put(Space::Body, 510_u64.to_be_bytes(), "third");
+    (511..520_u64).for_each(|at| batch.delete(Space::Body, at.to_be_bytes()));
+    store.commit(batch).unwrap();
+    for _ in 0..2 {
+        assert_eq!(
+            (501..510).map(&read).collect::<Vec<_>>(),
+            (501..510).map(|at| Some(format!("second {at}"))).collect::<Vec<_>>()
+        );
+        assert_eq!((read(510).as_deref(), read(511), read(519)), (Some("third"), None, None));
+        assert_eq!(read(520), Some("first 520".to_owned()));
+        store.flush().unwrap();
+    }
+}
