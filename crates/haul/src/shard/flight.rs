@@ -126,13 +126,13 @@ fn start(wake: Weak<Sender<Message>>) -> std::io::Result<Waiter> {
     let wait = move || {
         for ticket in given {
             let asked = clock::instant();
-            let landed = ticket.wait();
-            if land.send((landed, asked.elapsed())).is_err() {
-                return;
-            }
-            if let Some(wake) = wake.upgrade() {
-                let _ = wake.send(Message::Wake);
-            }
+            ticket.wait_and_tell(|landed| {
+                // Nobody listens any more when the shard has given up what was on its way.
+                let _ = land.send((landed, asked.elapsed()));
+                if let Some(wake) = wake.upgrade() {
+                    let _ = wake.send(Message::Wake);
+                }
+            });
         }
     };
     std::thread::Builder::new().name("haul-durable".to_owned()).spawn(wait)?;

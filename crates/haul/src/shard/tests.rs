@@ -328,7 +328,7 @@ impl Store for Slow {
         self.inner.commit(batch)?;
         let landings = self.landings.clone();
         let land = move || landings.lock().unwrap().recv().unwrap();
-        Ok(if self.lazy { haul_store::Ticket::by(land) } else { haul_store::Ticket::when(land) })
+        Ok(if self.lazy { haul_store::Ticket::by(land, || ()) } else { haul_store::Ticket::when(land) })
     }
 
     fn bodies(&self) -> Arc<dyn haul_store::Bodies> {

@@ -121,8 +121,13 @@ impl Base {
         Scan { base: self, space, entries: self.part(space).keyspace.iter(), last: Bytes::new() }
     }
 
+    /// No record of the space has a key beyond this one.
+    pub(crate) fn last_key(&self, space: Space) -> Bytes {
+        self.part(space).last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Takes in changes of one space, in the order of their keys: values, and nothing for what is deleted. All of them are durable
-    /// and visible when it returns, or none. Answers how many there were to write.
+    /// and visible when it returns, or none. Answers how many there were.
     pub(crate) fn take_in<'r>(
         &self,
         space: Space,
@@ -145,8 +150,6 @@ impl Base {
                     tables.write(key, seal(key, value)).map_err(fault)?;
                     highest = Some(key);
                 }
-                // It cannot be there: most bodies that are deleted were put since the last checkpoint.
-                None if key > &**last => continue,
                 None => tables.write_tombstone(key).map_err(fault)?,
             }
             count += 1;

@@ -224,9 +224,9 @@ impl Worker {
         }
         let base = self.records.base();
         let base = base.get()?;
-        let headers = sorted(layer, Space::Header);
+        let headers = changes(layer, Space::Header, &base.last_key(Space::Header));
         let headers = headers.iter().map(|(_, record)| (record.key, record.value));
-        let bodies = sorted(layer, Space::Body);
+        let bodies = changes(layer, Space::Body, &base.last_key(Space::Body));
         for (by, record) in bodies.iter().filter(|(_, record)| record.value.is_none()) {
             self.haunt(base, record.key, *by)?;
         }
@@ -248,9 +248,11 @@ impl Worker {
     }
 }
 
-/// In the order of the keys, as the base takes them.
-fn sorted(layer: &Layer, space: Space) -> Vec<(u64, Record<'_>)> {
-    let mut records: Vec<_> = layer.records(space).collect();
+/// What the base has to know, in the order of the keys, as it takes them. Not the deletions beyond its last key: most bodies
+/// that are deleted came since the last checkpoint.
+fn changes<'a>(layer: &'a Layer, space: Space, last: &[u8]) -> Vec<(u64, Record<'a>)> {
+    let counts = |record: &Record<'_>| record.value.is_some() || record.key <= last;
+    let mut records: Vec<_> = layer.records(space).filter(|(_, record)| counts(record)).collect();
     // The records lie far apart: most comparisons need no look at them.
     records.sort_by_cached_key(|(_, record)| (head(record.key), record.key));
     records

@@ -169,8 +169,8 @@ impl DiskStore {
                 Ticket::durable()
             }
             None => {
-                let tail = Arc::clone(&self.tail);
-                Ticket::by(move || tail.sync(sequence))
+                let (tail, records) = (Arc::clone(&self.tail), Arc::clone(&self.records));
+                Ticket::by(move || tail.sync(sequence), move || records.index())
             }
         };
         self.records.apply(sequence, batch);

@@ -1,10 +1,12 @@
 //! All records as readers see them: what is pending in memory, over the base. Shared by the store, the
 //! checkpoint and the readers of bodies.
 //!
-//! Locks are taken in this order: the base, what was read ahead, what is pending, the pins.
+//! A batch is indexed where it costs nobody time: it is fresh until somebody looks, or has time for it.
+//!
+//! Locks are taken in this order: the base, what was read ahead, what is pending, what is fresh, the pins.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use hashbrown::HashSet;
@@ -15,6 +17,9 @@ use super::io::Io;
 use super::pending::{self, Looked, Pending};
 use crate::pins::Pins;
 use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space};
+
+/// Batches that may be fresh: whoever brings one more indexes them.
+const FRESH_MAX: usize = 8;
 
 /// How to open the base, the first time and again.
 pub(crate) struct BaseSettings {
@@ -29,6 +34,8 @@ pub(crate) struct Records {
     /// None while it could not be reopened, and after the store was closed.
     base: RwLock<Option<Base>>,
     pending: RwLock<Pending>,
+    /// Batches that belong to what is pending and are not in its index yet, oldest first.
+    fresh: Mutex<Vec<(u64, Batch)>>,
     ahead: Ahead,
     pins: Arc<Pins>,
 }
@@ -46,7 +53,14 @@ impl Records {
     pub(crate) fn open(settings: BaseSettings) -> Result<Self, Fault> {
         let base = Base::open(&settings.path, settings.cache_bytes, Arc::clone(&settings.io))?;
         let base = RwLock::new(Some(base));
-        Ok(Self { settings, base, pending: RwLock::default(), ahead: Ahead::default(), pins: Arc::default() })
+        Ok(Self {
+            settings,
+            base,
+            pending: RwLock::default(),
+            fresh: Mutex::default(),
+            ahead: Ahead::default(),
+            pins: Arc::default(),
+        })
     }
 
     pub(crate) fn base(&self) -> OpenBase<'_> {
@@ -54,11 +68,28 @@ impl Records {
     }
 
     pub(crate) fn pending(&self) -> RwLockReadGuard<'_, Pending> {
+        self.index();
         self.pending.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn pending_mut(&self) -> RwLockWriteGuard<'_, Pending> {
-        self.pending.write().unwrap_or_else(PoisonError::into_inner)
+        let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
+        let fresh = std::mem::take(&mut *self.fresh());
+        for (sequence, batch) in fresh {
+            pending.apply(sequence, batch, self.pins.oldest());
+        }
+        pending
+    }
+
+    fn fresh(&self) -> MutexGuard<'_, Vec<(u64, Batch)>> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings what is fresh into the index.
+    pub(crate) fn index(&self) {
+        if !self.fresh().is_empty() {
+            drop(self.pending_mut());
+        }
     }
 
     /// The frozen layer is in the base now: whoever asks finds its records there.
@@ -71,11 +102,15 @@ impl Records {
         &self.pins
     }
 
-    /// Makes a durable batch visible.
+    /// Makes a batch visible.
     pub(crate) fn apply(&self, sequence: u64, batch: Batch) {
-        let mut pending = self.pending_mut();
-        let oldest = self.pins.advance(sequence);
-        pending.apply(sequence, batch, oldest);
+        self.pins.advance(sequence);
+        let mut fresh = self.fresh();
+        fresh.push((sequence, batch));
+        if fresh.len() > FRESH_MAX {
+            drop(fresh);
+            self.index();
+        }
     }
 
     /// Fails with `Full` if the disk has no room for `bytes` more in the base. Asked before a checkpoint,
@@ -176,5 +211,35 @@ impl Bodies for Records {
         let base = self.base().get().ok()?.about();
         let pending = self.pending();
         Some(base + (pending.records(Space::Header).count() + pending.records(Space::Body).count()) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::disk::{DiskOptions, DiskStore};
+
+    #[test]
+    fn what_is_fresh_is_bounded_and_found_by_whoever_looks() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+        let mut put = |number: usize| {
+            let mut batch = Batch::default();
+            batch.put(Space::Body, number.to_be_bytes(), number.to_string());
+            store.commit(batch).unwrap();
+            store.records.fresh().len()
+        };
+        assert_eq!(
+            (0..=FRESH_MAX).map(&mut put).collect::<Vec<_>>(),
+            (1..=FRESH_MAX).chain([0]).collect::<Vec<_>>()
+        );
+        assert_eq!((put(20), put(21)), (1, 2));
+        assert_eq!(store.bodies().get(&21_usize.to_be_bytes()), Ok(Some("21".into())));
+        assert_eq!(store.records.fresh().len(), 0);
+        let mut batch = Batch::default();
+        batch.put(Space::Body, 22_usize.to_be_bytes(), "22");
+        store.submit(batch).unwrap().wait_and_tell(|durable| assert_eq!(durable, Ok(())));
+        assert_eq!(store.records.fresh().len(), 0, "who had time for it did it");
     }
 }
