@@ -7,13 +7,14 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
 
 use bytes::Bytes;
 use hashbrown::HashSet;
 
 use super::ahead::Ahead;
 use super::base::Base;
-use super::io::Io;
+use super::io::{Io, give_way};
 use super::pending::{self, Looked, Pending};
 use crate::pins::Pins;
 use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space};
@@ -26,6 +27,22 @@ pub(crate) struct BaseSettings {
     pub(crate) path: PathBuf,
     pub(crate) cache_bytes: u64,
     pub(crate) io: Arc<dyn Io>,
+}
+
+impl BaseSettings {
+    /// Opens it from a thread that gives way: those that the base starts, which compact, do as that one.
+    fn open(&self) -> Result<Base, Fault> {
+        let opened = thread::scope(|scope| {
+            let open = || {
+                give_way();
+                Base::open(&self.path, self.cache_bytes, Arc::clone(&self.io))
+            };
+            scope.spawn(open).join()
+        });
+        opened.unwrap_or_else(|_| {
+            Err(Fault::Retry { what: format!("{}: fjall panicked", self.path.display()) })
+        })
+    }
 }
 
 /// Pending records over the base.
@@ -51,8 +68,7 @@ impl OpenBase<'_> {
 
 impl Records {
     pub(crate) fn open(settings: BaseSettings) -> Result<Self, Fault> {
-        let base = Base::open(&settings.path, settings.cache_bytes, Arc::clone(&settings.io))?;
-        let base = RwLock::new(Some(base));
+        let base = RwLock::new(Some(settings.open()?));
         Ok(Self {
             settings,
             base,
@@ -129,8 +145,7 @@ impl Records {
     pub(crate) fn reopen_base(&self) -> Result<(), Fault> {
         let mut base = self.base.write().unwrap_or_else(PoisonError::into_inner);
         drop(base.take());
-        let settings = &self.settings;
-        *base = Some(Base::open(&settings.path, settings.cache_bytes, Arc::clone(&settings.io))?);
+        *base = Some(self.settings.open()?);
         Ok(())
     }
 
