@@ -161,7 +161,8 @@ pub(crate) fn push_int(out: &mut Vec<u8>, value: i64) {
     let mut rest = value.unsigned_abs();
     let (pairs, _) = text.as_chunks_mut::<2>();
     for pair in pairs.iter_mut().rev() {
-        *pair = PAIRS.get((rest % 100) as usize).copied().unwrap_or_default();
+        let last = (rest % 100) as u8;
+        *pair = [b'0' + last / 10, b'0' + last % 10];
         rest /= 100;
         from -= 2;
         if rest == 0 {
@@ -176,17 +177,6 @@ pub(crate) fn push_int(out: &mut Vec<u8>, value: i64) {
     }
     out.extend_from_slice(text.get(from..).unwrap_or_default());
 }
-
-/// The numbers below 100, two digits each.
-const PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut at = 0;
-    while at < 100 {
-        pairs[at] = [b'0' + at as u8 / 10, b'0' + at as u8 % 10];
-        at += 1;
-    }
-    pairs
-};
 
 #[cfg(test)]
 mod tests {
