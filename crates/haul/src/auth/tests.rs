@@ -275,8 +275,15 @@ async fn snapshot(beta: &mut Talk) -> String {
         }
         text.push_str(&format!("{line}: {frame:?}\n"));
     }
-    // How long ago a worker was heard of is time's doing, nobody's.
-    ["silent", "gone"].iter().fold(text, |text, life| text.replace(life, "alive"))
+    // How long ago a worker was heard of is time's doing, nobody's; and so is how long a throttle still lasts.
+    let text = ["silent", "gone"].iter().fold(text, |text, life| text.replace(life, "alive"));
+    let mut parts = text.split("ttl");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, rest| {
+        let digit = |letter: char| letter.is_ascii_digit();
+        let (before, after) = rest.split_at(rest.find(digit).unwrap_or(0));
+        text + "ttl" + before + after.trim_start_matches(digit)
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
