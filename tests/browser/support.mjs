@@ -13,7 +13,7 @@ export class Server {
   static async start({ tokens = [], store = false, of = null } = {}) {
     const server = new Server();
     server.folder = mkdtempSync(join(tmpdir(), 'haul-browser-'));
-    server.more = store || of ? ['--store', `file://${(of ?? server).folder}/store`, '--node', '127.0.0.1:0', '--shards', '4'] : [];
+    server.more = store || of ? ['--store', `file://${(of ?? server).folder}/store`, '--node', '127.0.0.1:0', '--shards', '16'] : [];
     server.tokens = {};
     for (const [name, role, tenant = '*'] of tokens) {
       server.tokens[name] = execFileSync(BIN, ['token', 'add', name, '--role', role, '--tenant', tenant, '--data', server.folder]).toString().trim().split(/\s+/)[0];

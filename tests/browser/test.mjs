@@ -487,7 +487,7 @@ const tests = [
       for (const node of cluster.nodes) await says(node.address, tab);
       await says('Writes', tab);
       const rows = await tab.getByRole('table', { name: 'Shards' }).locator('tbody tr').count();
-      equal(rows, 4);
+      equal(rows, 16);
       const cells = await tab.getByRole('table', { name: 'Shards' }).locator('tbody tr').first().locator('td').allInnerTexts();
       equal(cells.slice(0, 3), ['0', cluster.shards[0].node, String(cluster.shards[0].epoch)]);
       check((await text(tab)).includes('rounds in flight') && (await text(tab)).includes('last commit'), 'lag and commit latency');
