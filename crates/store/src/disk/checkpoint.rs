@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::base::{Base, Mark};
-use super::io::{give_way, sync_folder};
+use super::io::sync_folder;
 use super::log::Spares;
 use super::pending::Layer;
 use super::records::Records;
@@ -146,7 +146,6 @@ impl Drop for Worker {
 
 impl Worker {
     fn run(mut self) {
-        give_way();
         while let Some(mark) = self.next() {
             let result = self.attempt(mark);
             let mut state = self.desk.lock();

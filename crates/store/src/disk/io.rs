@@ -73,16 +73,3 @@ pub(crate) fn write_all_at(io: &dyn Io, file: &File, bytes: &[u8], offset: u64) 
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
-
-/// By how much less than others a thread is for the processor, of the 19 there are.
-const BACKGROUND_NICE: i32 = 10;
-
-/// This thread, and those it starts, take the processor after those for whom somebody waits. If that is not allowed they do not.
-pub(crate) fn give_way() {
-    use rustix::process::{getpriority_process, setpriority_process};
-    let set = getpriority_process(None)
-        .and_then(|nice| setpriority_process(None, (nice + BACKGROUND_NICE).min(19)));
-    if let Err(error) = set {
-        tracing::debug!(%error, "work in the background is as urgent as any other");
-    }
-}

@@ -7,14 +7,13 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::thread;
 
 use bytes::Bytes;
 use hashbrown::HashSet;
 
 use super::ahead::Ahead;
 use super::base::Base;
-use super::io::{Io, give_way};
+use super::io::Io;
 use super::pending::{self, Looked, Pending};
 use crate::pins::Pins;
 use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space};
@@ -27,22 +26,6 @@ pub(crate) struct BaseSettings {
     pub(crate) path: PathBuf,
     pub(crate) cache_bytes: u64,
     pub(crate) io: Arc<dyn Io>,
-}
-
-impl BaseSettings {
-    /// Opens it from a thread that gives way: those that the base starts, which compact, do as that one.
-    fn open(&self) -> Result<Base, Fault> {
-        let opened = thread::scope(|scope| {
-            let open = || {
-                give_way();
-                Base::open(&self.path, self.cache_bytes, Arc::clone(&self.io))
-            };
-            scope.spawn(open).join()
-        });
-        opened.unwrap_or_else(|_| {
-            Err(Fault::Retry { what: format!("{}: fjall panicked", self.path.display()) })
-        })
-    }
 }
 
 /// Pending records over the base.
@@ -68,7 +51,8 @@ impl OpenBase<'_> {
 
 impl Records {
     pub(crate) fn open(settings: BaseSettings) -> Result<Self, Fault> {
-        let base = RwLock::new(Some(settings.open()?));
+        let base = Base::open(&settings.path, settings.cache_bytes, Arc::clone(&settings.io))?;
+        let base = RwLock::new(Some(base));
         Ok(Self {
             settings,
             base,
@@ -145,7 +129,8 @@ impl Records {
     pub(crate) fn reopen_base(&self) -> Result<(), Fault> {
         let mut base = self.base.write().unwrap_or_else(PoisonError::into_inner);
         drop(base.take());
-        *base = Some(self.settings.open()?);
+        let settings = &self.settings;
+        *base = Some(Base::open(&settings.path, settings.cache_bytes, Arc::clone(&settings.io))?);
         Ok(())
     }
 
