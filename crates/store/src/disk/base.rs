@@ -21,8 +21,9 @@ const MARK_KEY: &[u8] = b"log";
 const CHECKSUM_BYTES: usize = 4;
 /// Tables that wait for a compaction in one space before the next intake waits for it.
 const LOOSE_TABLES_MAX: usize = 48;
-/// How often it looks whether the compaction is done.
+/// How often it looks whether the compaction is done, and how many times: one that is stuck must not stop the store.
 const LOOSE_REST: Duration = Duration::from_millis(20);
+const LOOSE_LOOKS: usize = 250;
 
 /// Headers come in any order of keys, and are only ever read all together, at the start: no filters, and many tables may lie
 /// loose before it is worth to merge them with everything else.
@@ -137,8 +138,10 @@ impl Base {
         let Part { keyspace, last } = self.part(space);
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         // Else tables would pile up when compaction does not keep up. The log fills meanwhile and slows down those who write.
-        while keyspace.l0_table_count() > LOOSE_TABLES_MAX {
+        let mut looks = 0;
+        while keyspace.l0_table_count() > LOOSE_TABLES_MAX && looks < LOOSE_LOOKS {
             std::thread::sleep(LOOSE_REST);
+            looks += 1;
         }
         self.io.before_base_write().map_err(|error| fault(error.into()))?;
         let mut tables = keyspace.start_ingestion().map_err(fault)?;
