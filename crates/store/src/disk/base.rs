@@ -25,8 +25,8 @@ const LOOSE_TABLES_MAX: usize = 48;
 const LOOSE_REST: Duration = Duration::from_millis(20);
 const LOOSE_LOOKS: usize = 250;
 
-/// Headers come in any order of keys, and are only ever read all together, at the start: no filters, and many tables may lie
-/// loose before it is worth to merge them with everything else.
+/// Headers come in any order of keys where clients make the jids, and are only ever read all together, at the start: no filters,
+/// and many tables may lie loose before it is worth to merge them with everything else.
 fn header_options() -> KeyspaceCreateOptions {
     let options = KeyspaceCreateOptions::default().filter_policy(FilterPolicy::disabled());
     options.compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(16)))
