@@ -104,6 +104,19 @@ pub trait Bodies: Send + Sync {
         keys.iter().map(|key| self.get(key)).collect()
     }
 
+    /// The body of that key if it is in memory, as it once was: for bodies that are never overwritten, under a pin.
+    fn at_hand(&self, _key: &[u8]) -> Option<Bytes> {
+        None
+    }
+
+    /// Whether somebody with time should call [`Bodies::read_on`] now.
+    fn is_low(&self) -> bool {
+        false
+    }
+
+    /// Reads what will probably be asked for next, so that it is at hand.
+    fn read_on(&self) {}
+
     /// Hands every body's key to `each`, in any order: for `haul doctor`.
     fn keys(&self, each: EachKey<'_>) -> Result<(), Fault>;
 

@@ -153,7 +153,7 @@ impl Reading {
 async fn whole(delivery: Delivery) -> Option<Vec<Said>> {
     let mut outcomes = VecDeque::from(delivery.outcomes?);
     let mut said = Vec::with_capacity(outcomes.len());
-    while let Some(first) = outcomes.front() {
+    while let Some(first) = outcomes.front_mut() {
         if first.lacks_bodies() {
             let count = outcomes.len();
             outcomes = match crate::shard::read_ahead(outcomes).await {

@@ -389,7 +389,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conn<S> {
                         entry.outcome = audit::outcome(outcomes.front());
                         self.server.audit.note(*entry);
                     }
-                    if outcomes.front().is_some_and(Outcome::lacks_bodies) {
+                    if outcomes.front_mut().is_some_and(Outcome::lacks_bodies) {
                         outcomes = self.read_ahead(outcomes).await;
                     }
                     self.finish(render, outcomes.pop_front(), &mut text).await;

@@ -124,7 +124,8 @@ pub(crate) async fn read_ahead(mut outcomes: VecDeque<Outcome>) -> Result<VecDeq
 }
 
 /// Reads what bodies a reply still lacks.
-pub(crate) async fn texts(outcome: Outcome) -> Result<(Reply, Texts), Fault> {
+pub(crate) async fn texts(mut outcome: Outcome) -> Result<(Reply, Texts), Fault> {
+    outcome.lacks_bodies();
     match outcome {
         Outcome::Fault(fault) => Err(fault),
         Outcome::Done { reply, bodies } if bodies.missing.is_empty() => {
@@ -141,8 +142,12 @@ pub(crate) async fn texts(outcome: Outcome) -> Result<(Reply, Texts), Fault> {
 }
 
 impl Outcome {
-    pub(crate) fn lacks_bodies(&self) -> bool {
-        matches!(self, Outcome::Done { bodies, .. } if !bodies.missing.is_empty())
+    /// Whether bodies must be read, beyond those that the store has at hand. Called in a runtime.
+    pub(crate) fn lacks_bodies(&mut self) -> bool {
+        match self {
+            Outcome::Done { bodies, .. } => bodies.take_at_hand(),
+            Outcome::Fault(_) => false,
+        }
     }
 
     /// Reads the bodies that are missing; answers how many bytes are at hand then.
@@ -159,6 +164,32 @@ impl Outcome {
                 0
             }
         }
+    }
+}
+
+impl Fetch {
+    /// Takes what the store has at hand; whether more is missing.
+    fn take_at_hand(&mut self) -> bool {
+        let Some(source) = &self.source else { return false };
+        let store = source.read().unwrap_or_else(PoisonError::into_inner);
+        let found = &mut self.found;
+        self.missing.retain(|id| match store.at_hand(&id.key()) {
+            Some(body) => {
+                found.push((*id, body));
+                false
+            }
+            None => true,
+        });
+        if store.is_low() {
+            let store = store.clone();
+            tokio::task::spawn_blocking(move || store.read_on());
+        }
+        drop(store);
+        let lacks = !self.missing.is_empty();
+        if !lacks {
+            (self.pin, self.source) = (None, None);
+        }
+        lacks
     }
 }
 

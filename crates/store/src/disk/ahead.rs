@@ -10,15 +10,17 @@ use super::base::Base;
 use crate::Fault;
 
 /// Bodies read in one go.
-const RUN_COUNT: usize = 64;
+const RUN_COUNT: usize = 256;
 /// A run ends when it has this many bytes.
-const RUN_BYTES: usize = 256 << 10;
+const RUN_BYTES: usize = 512 << 10;
 /// A body that is at most this far from the last run continues it.
-const NEAR: u64 = 4 * RUN_COUNT as u64;
+const NEAR: u64 = RUN_COUNT as u64;
+/// With fewer at hand it is time to read on.
+const LOW_COUNT: usize = RUN_COUNT / 2;
 /// Bodies kept that nobody has asked for yet.
-const KEPT_COUNT: usize = 8 * RUN_COUNT;
+const KEPT_COUNT: usize = 4 * RUN_COUNT;
 /// Bytes of these.
-const KEPT_BYTES: usize = 8 * RUN_BYTES;
+const KEPT_BYTES: usize = 4 * RUN_BYTES;
 
 /// What was read and not asked for yet. As the base has it: to be emptied whenever that changes.
 #[derive(Default)]
@@ -30,6 +32,12 @@ struct State {
     bytes: usize,
     /// What would continue the last run.
     next: u64,
+    /// Where one began to read on, until it is done.
+    reading_from: Option<u64>,
+    /// The last run brought something.
+    is_running: bool,
+    /// How often it was emptied.
+    emptied: u64,
 }
 
 /// Keys that are numbers follow each other.
@@ -42,8 +50,40 @@ impl Ahead {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Empties it; the run goes on with what was kept.
     pub(crate) fn clear(&self) {
-        *self.lock() = State::default();
+        let mut state = self.lock();
+        let next = state.bodies.first_key_value().map_or(state.next, |(first, _)| *first);
+        *state = State { next, emptied: state.emptied + 1, ..State::default() };
+    }
+
+    /// A body that was read, if nobody is just reading.
+    pub(crate) fn at_hand(&self, key: &[u8]) -> Option<Bytes> {
+        let number = number(key)?;
+        self.0.try_lock().ok()?.take(number)
+    }
+
+    /// Whether it is time to read on. Whoever is told so is to do it; nobody else is told until then.
+    pub(crate) fn is_low(&self) -> bool {
+        let Ok(mut state) = self.0.try_lock() else { return false };
+        let low = state.is_running && state.reading_from.is_none() && state.bodies.len() < LOW_COUNT;
+        if low {
+            state.reading_from = Some(state.next);
+        }
+        low
+    }
+
+    /// Reads the next run while others take what is there.
+    pub(crate) fn read_on(&self, base: &Base) {
+        let (from, emptied) = match &*self.lock() {
+            State { reading_from: Some(from), emptied, .. } => (*from, *emptied),
+            _ => return,
+        };
+        let run = base.bodies_from(&from.to_be_bytes(), RUN_COUNT, RUN_BYTES);
+        let mut state = self.lock();
+        if state.emptied == emptied && state.reading_from == Some(from) {
+            state.keep_run(run);
+        }
     }
 
     /// A body of the base. Who continues a run reads on from its end; others wait meanwhile, as they will want what it brings.
@@ -56,9 +96,8 @@ impl Ahead {
         let from = state.next;
         match number.checked_sub(from) {
             Some(gap) if gap < NEAR => {
-                for (at, body) in base.bodies_from(&from.to_be_bytes(), gap as usize + RUN_COUNT, RUN_BYTES) {
-                    state.keep(self::number(&at).unwrap_or_default(), body);
-                }
+                let run = base.bodies_from(&from.to_be_bytes(), gap as usize + RUN_COUNT, RUN_BYTES);
+                state.keep_run(run);
                 state.next = state.next.max(number.saturating_add(1));
                 if let Some(body) = state.take(number) {
                     return Ok(Some(body));
@@ -66,7 +105,7 @@ impl Ahead {
             }
             // Somebody who came late.
             None if from - number <= NEAR => {}
-            _ => state.next = number.saturating_add(1),
+            _ => (state.next, state.is_running) = (number.saturating_add(1), false),
         }
         drop(state);
         base.body(key)
@@ -78,6 +117,13 @@ impl State {
         let body = self.bodies.remove(&number)?;
         self.bytes -= body.len();
         Some(body)
+    }
+
+    fn keep_run(&mut self, run: Vec<(Bytes, Bytes)>) {
+        (self.is_running, self.reading_from) = (!run.is_empty(), None);
+        for (key, body) in run {
+            self.keep(number(&key).unwrap_or_default(), body);
+        }
     }
 
     fn keep(&mut self, number: u64, body: Bytes) {

@@ -254,18 +254,38 @@ fn changes<'a>(layer: &'a Layer, space: Space, last: &[u8]) -> Vec<(u64, Record<
     let counts = |record: &Record<'_>| record.value.is_some() || record.key <= last;
     let mut records: Vec<_> = layer.records(space).filter(|(_, record)| counts(record)).collect();
     // The records lie far apart: most comparisons need no look at them.
-    records.sort_by_cached_key(|(_, record)| (head(record.key), record.key));
+    let heads = Heads::new(records.iter().map(|(_, record)| record.key));
+    records.sort_by_cached_key(|(_, record)| (heads.head(record.key), record.key));
     records
 }
 
-/// The first bytes of a key, as a number of the same order.
-fn head(key: &[u8]) -> u128 {
-    let mut head = [0; 16];
-    let length = key.len().min(head.len());
-    if let (Some(head), Some(key)) = (head.get_mut(..length), key.get(..length)) {
-        head.copy_from_slice(key);
+/// Makes numbers of keys that have mostly the same order as the keys: keys with the same first byte often begin alike, and what
+/// they have in common says nothing.
+struct Heads<'a>([Option<&'a [u8]>; 256]);
+
+impl<'a> Heads<'a> {
+    fn new(keys: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut common = [None; 256];
+        for key in keys {
+            if let Some(common) = key.first().and_then(|first| common.get_mut(usize::from(*first))) {
+                let known: &[u8] = common.unwrap_or(key);
+                let alike = known.iter().zip(key).take_while(|(one, other)| one == other).count();
+                *common = known.get(..alike);
+            }
+        }
+        Heads(common)
     }
-    u128::from_be_bytes(head)
+
+    /// The first byte, then those after what is common. Of two keys the lesser one has no greater head.
+    fn head(&self, key: &[u8]) -> u128 {
+        let mut head = [0; 16];
+        let first = key.first().copied().unwrap_or_default();
+        let common = self.0.get(usize::from(first)).copied().flatten().unwrap_or_default();
+        let rest = key.get(common.len()..).unwrap_or_default();
+        let firsts = std::iter::once(&first).chain(rest);
+        head.iter_mut().zip(firsts).for_each(|(head, byte)| *head = *byte);
+        u128::from_be_bytes(head)
+    }
 }
 
 /// Takes the segments before `last`, the last one that the base contains, out of the log. That one stays as a witness:
@@ -290,4 +310,18 @@ fn give_back(log: &Path, spares: &Spares, last: u64) {
 
 fn report(log: &Path, error: &io::Error) {
     tracing::warn!(folder = %log.display(), %error, "could not delete log segments that are done with");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_have_the_order_of_the_keys() {
+        let keys: [&[u8]; 8] = [b"", b"a", b"jdefault", b"jdefault0", b"jdefault07", b"jdefault1", b"jdefault\xff", b"k"];
+        let heads = Heads::new(keys.into_iter());
+        let made: Vec<u128> = keys.iter().map(|key| heads.head(key)).collect();
+        assert!(made.is_sorted(), "{made:x?}");
+        assert_ne!(made[5], made[6], "what is common was left out");
+    }
 }

@@ -170,6 +170,20 @@ impl Bodies for Records {
         Ok(found.or_else(|| self.pending().ghost(key, self.pins.oldest())))
     }
 
+    fn at_hand(&self, key: &[u8]) -> Option<Bytes> {
+        self.ahead.at_hand(key)
+    }
+
+    fn is_low(&self) -> bool {
+        self.ahead.is_low()
+    }
+
+    fn read_on(&self) {
+        if let Ok(base) = self.base().get() {
+            self.ahead.read_on(base);
+        }
+    }
+
     fn keys(&self, each: EachKey<'_>) -> Result<(), Fault> {
         let base = self.base();
         // A commit must not wait for the whole pass: the pending keys are copied (8 bytes each).
