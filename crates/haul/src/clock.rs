@@ -1,6 +1,6 @@
 //! The only reader of time and entropy.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use haul_engine::Name;
 
@@ -14,6 +14,12 @@ pub(crate) fn now() -> f64 {
 #[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
 pub(crate) fn instant() -> Instant {
     Instant::now()
+}
+
+/// Processor time that this thread has used.
+pub(crate) fn thread_time() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(spent).unwrap_or_default()
 }
 
 /// Sixteen random bytes but for a few bits: an id.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
-use haul_store::{Access, DiskOptions, DiskStore, Fault, ObjectOptions, Place, Store};
+use haul_store::{Access, DiskOptions, DiskStore, ObjectOptions, Place, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -17,8 +17,8 @@ use crate::cluster::{self, Keeper, Meta, Presence, Shards};
 use crate::config::{Config, Durability, SharedStore};
 use crate::net::{Tls, accept};
 use crate::outlets::Outlets;
-use crate::resp::{Guard, Redis, Server};
-use crate::shard::{self, Core, OpenStore, Settings, Shard};
+use crate::resp::{Guard, Lanes, Redis, Server};
+use crate::shard::{self, Common, Core, OpenStore, Settings, Shard};
 use crate::trace::Tracer;
 
 /// The store's options that these settings call for.
@@ -67,8 +67,8 @@ fn reserve_descriptors(limits: &mut crate::resp::Limits) {
 
 /// What holds the data, and how to let go of it.
 enum Holding {
-    /// A folder: the shard, its thread, and how long it took to load.
-    Folder(Shard, std::thread::JoinHandle<Result<(), Fault>>, Duration),
+    /// A folder: the shard, its end, and how long it took to load.
+    Folder(Shard, shard::Ending, Duration),
     /// A store that nodes share.
     Shared(Keeper),
 }
@@ -76,7 +76,7 @@ enum Holding {
 impl Holding {
     /// Whether it ended by itself, which a person must see to.
     fn has_ended(&self) -> bool {
-        matches!(self, Holding::Folder(_, thread, _) if thread.is_finished())
+        matches!(self, Holding::Folder(_, ending, _) if ending.is_finished())
     }
 
     /// How many jobs were loaded, in what time; of a shared store's shards their keeper tells.
@@ -91,13 +91,10 @@ impl Holding {
     async fn close(self) -> anyhow::Result<()> {
         match self {
             Holding::Shared(keeper) => keeper.leave().await,
-            Holding::Folder(shard, thread, _) => {
+            Holding::Folder(shard, ending, _) => {
                 shard.stop();
-                match tokio::task::spawn_blocking(move || thread.join()).await? {
-                    Ok(result) => result
-                        .context("the data could not be closed cleanly; nothing acknowledged is lost")?,
-                    Err(_) => anyhow::bail!("the shard's thread ended unexpectedly"),
-                }
+                let closed = ending.await.context("the shard ended unexpectedly")?;
+                closed.context("the data could not be closed cleanly; nothing acknowledged is lost")?;
             }
         }
         Ok(())
@@ -109,25 +106,21 @@ async fn hold(
     config: &Config,
     place: Option<Arc<Place>>,
     outlets: &Outlets,
-    redis: &TcpListener,
-    http: Option<&TcpListener>,
+    presence: Presence,
+    lanes: &Lanes,
+    common: Common,
 ) -> anyhow::Result<(Shards, Holding)> {
     if let (Some(store), Some(place)) = (&config.store, place) {
-        let presence = Presence {
-            redis: redis.local_addr()?.to_string(),
-            http: http.map(TcpListener::local_addr).transpose()?.map(|address| address.to_string()),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            ..Presence::default()
-        };
-        let shards = join(store, place, presence, outlets.clone()).await?;
+        let shards = join(store, place, presence, outlets.clone(), common).await?;
         let keeper = shards.keeper().cloned().context("a shared store has a keeper")?;
         return Ok((shards, Holding::Shared(keeper)));
     }
     let began = clock::instant();
     let (core, open) = load(config).await?;
     let took = began.elapsed();
-    let (shard, thread) = shard::start(core, open, Settings::default(), Box::new(outlets.clone()))?;
-    Ok((shard.clone().into(), Holding::Folder(shard, thread, took)))
+    let (settings, common) = (Settings::default(), common.at(lanes.home()));
+    let (shard, ending) = shard::start_with(core, open, settings, Box::new(outlets.clone()), common)?;
+    Ok((shard.clone().into(), Holding::Folder(shard, ending, took)))
 }
 
 /// Joins the nodes of a shared store.
@@ -136,6 +129,7 @@ async fn join(
     place: Arc<Place>,
     mut presence: Presence,
     outlets: Outlets,
+    common: Common,
 ) -> anyhow::Result<Shards> {
     let meta = Meta::open(&place, store.shards).await?;
     let address = store.cluster.listen;
@@ -158,6 +152,7 @@ async fn join(
         presence,
         listener,
         outlets,
+        common,
     })
     .await
 }
@@ -210,7 +205,16 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     let http = bind_http(&config).await?;
     let tracer = config.otlp.clone().map(Tracer::start).unwrap_or_default();
     let outlets = Outlets::new(config.limits.subscriber_bytes_max).traced(tracer.clone());
-    let (shards, holding) = hold(&config, place, &outlets, &redis, http.as_ref()).await?;
+    let common = Common::default();
+    // They outlast the shard, which may live on one of them.
+    let lanes = Arc::new(Lanes::start(&common).context("no thread for connections could be started")?);
+    let presence = Presence {
+        redis: redis.local_addr()?.to_string(),
+        http: http.as_ref().map(TcpListener::local_addr).transpose()?.map(|address| address.to_string()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Presence::default()
+    };
+    let (shards, holding) = hold(&config, place, &outlets, presence, &lanes, common).await?;
     let (audit, audit_thread) = Audit::start(&config.data).context("the audit log cannot be started")?;
     let guard = Guard { gate: gate.clone(), audit, tls: tls.clone() };
     let server = Arc::new(Server::new(&config, shards, outlets, redis.local_addr()?.port(), guard));
@@ -233,7 +237,7 @@ pub(crate) async fn run(mut config: Config) -> anyhow::Result<()> {
     );
     let (stop, stopped) = watch::channel(false);
     let serverless = start_serverless(&config, &server, stopped.clone()).await?;
-    let redis_side = Redis::start(server.clone()).context("no thread for connections could be started")?;
+    let redis_side = Redis::on(lanes.clone(), server.clone());
     let noting = server.clone();
     let note = move |what, token: &Token| noting.audit.note(audit::of_token(what, token, "store", None));
     tokio::spawn(gate.watch(Box::new(note)));

@@ -122,13 +122,14 @@ pub(crate) struct Start {
     pub(crate) presence: Presence,
     pub(crate) listener: TcpListener,
     pub(crate) outlets: Outlets,
+    pub(crate) common: shard::Common,
 }
 
 /// Joins the other nodes.
 pub(crate) async fn start(start: Start) -> anyhow::Result<Shards> {
-    let Start { place, meta, options, settings, rounds, mut presence, listener, outlets } = start;
+    let Start { place, meta, options, settings, rounds, mut presence, listener, outlets, common } = start;
     let outward = outlets.outward.clone();
-    let routes = Arc::new(Routes::new(meta.shards, settings.patience, outward.clone()));
+    let routes = Arc::new(Routes::new(meta.shards, settings.patience, outward.clone(), common));
     presence.id = new_id();
     presence.started_at = clock::now();
     while !Register::reserve(&place, &presence).await.context("this node cannot be announced")? {
@@ -415,14 +416,16 @@ impl Keeping {
         let (outlets, rounds) = (self.outlets.clone(), self.rounds);
         let (common, words) = (self.routes.common.clone(), self.words.clone());
         let failed = words.clone();
+        let runtime = tokio::runtime::Handle::current();
         let body = move || {
-            let (opened, thread) = match open_shard(&options, rounds, outlets, common) {
-                Ok((open, thread)) => (Ok(open), Some(thread)),
+            let (opened, ending) = match open_shard(&options, rounds, outlets, common) {
+                Ok((open, ending)) => (Ok(open), Some(ending)),
                 Err(fault) => (Err(fault), None),
             };
             let _ = words.send(Word::Opened(shard, opened));
-            if let Some(thread) = thread {
-                let ended = thread.join().unwrap_or_else(|_| Err(retry("its thread ended by a bug")));
+            if let Some(ending) = ending {
+                let ended =
+                    runtime.block_on(ending).unwrap_or_else(|_| Err(retry("its thread ended by a bug")));
                 let _ = words.send(Word::Ended(shard, ended));
             }
         };
@@ -474,23 +477,21 @@ impl Keeping {
     }
 }
 
-type Thread = std::thread::JoinHandle<Result<(), Fault>>;
-
 /// Opens a shard and loads it. Blocks.
 fn open_shard(
     options: &ObjectOptions,
     rounds: shard::Settings,
     outlets: Outlets,
     common: shard::Common,
-) -> Result<(Open, Thread), Fault> {
+) -> Result<(Open, shard::Ending), Fault> {
     let store = ObjectStore::open(options)?;
     let epoch = store.stats().epoch;
     let core = Core::load(Box::new(store))?;
     // After a fault the keeper decides who opens the shard: to open it here again might take it from its new owner.
     let never: OpenStore = Box::new(|| Err(Fault::Fenced));
     let started = shard::start_with(core, never, rounds, Box::new(outlets), common);
-    let (shard, thread) = started.map_err(|error| retry(&error.to_string()))?;
-    Ok((Open { shard, epoch }, thread))
+    let (shard, ending) = started.map_err(|error| retry(&error.to_string()))?;
+    Ok((Open { shard, epoch }, ending))
 }
 
 fn retry(what: &str) -> Fault {

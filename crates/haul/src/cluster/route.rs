@@ -52,14 +52,6 @@ impl From<Shard> for Shards {
 type Watched = Vec<(Name, Name, u64)>;
 
 impl Shards {
-    /// See [`Shard::join_lane`].
-    pub(crate) fn join_lane(&self) {
-        match self {
-            Shards::One(shard) => shard.join_lane(),
-            Shards::Many { routes, .. } => routes.common.join_lane(),
-        }
-    }
-
     /// See [`Shard::ask`]. Calls of tenants in different shards are applied shard by shard.
     pub(crate) async fn ask(&self, calls: Vec<Call>, watched: Watched) -> Result<Delivery, Gone> {
         match self {
@@ -131,9 +123,9 @@ impl Shards {
 }
 
 impl Routes {
-    pub(super) fn new(shards: u32, patience: Duration, outward: Outward) -> Self {
+    pub(super) fn new(shards: u32, patience: Duration, outward: Outward, common: Common) -> Self {
         let of = (0..shards).map(|_| watch::Sender::new(Route::Nowhere)).collect();
-        Routes { of, patience, outward, common: Common::default() }
+        Routes { of, patience, outward, common }
     }
 
     pub(super) fn shard_of(&self, tenant: &Name) -> u32 {

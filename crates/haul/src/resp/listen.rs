@@ -21,9 +21,8 @@ pub(crate) struct Redis {
 
 impl Redis {
     /// On threads of its own.
-    pub(crate) fn start(server: Arc<Server>) -> std::io::Result<Self> {
-        let lanes = Lanes::start(&server.shard)?;
-        Ok(Redis { server, lanes: Some(Arc::new(lanes)) })
+    pub(crate) fn on(lanes: Arc<Lanes>, server: Arc<Server>) -> Self {
+        Redis { server, lanes: Some(lanes) }
     }
 
     /// On the threads of whoever serves.

@@ -18,6 +18,7 @@ mod session;
 
 pub(crate) use hub::Hub;
 pub(crate) use info::Usage;
+pub(crate) use lanes::Lanes;
 pub(crate) use listen::Redis;
 pub(crate) use server::{Guard, Limits, Server};
 #[cfg(feature = "fuzzing")]

@@ -7,10 +7,10 @@ use std::sync::{Arc, PoisonError};
 use bytes::Bytes;
 use haul_engine::{BodyId, Call, Name};
 use haul_store::{Bodies, Fault};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::core::{Delivery, Fetch, Outcome, Request, Source};
-use super::outlet::Outlet;
 use super::thread::{Counters, Life, Message};
 use crate::dialect::Texts;
 
@@ -31,21 +31,15 @@ pub(crate) struct Gone;
 /// A shard, from outside. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Shard {
-    pub(super) requests: Arc<std::sync::mpsc::Sender<Message>>,
+    pub(super) requests: UnboundedSender<Message>,
     pub(super) counters: Arc<Counters>,
     pub(super) stopping: Arc<AtomicBool>,
-    pub(super) outlet: Arc<Outlet>,
     pub(super) draining: Arc<AtomicBool>,
     pub(super) life: Arc<Life>,
     pub(super) source: Source,
 }
 
 impl Shard {
-    /// Has the answers to this thread's tasks delivered by a task of its own; called in a runtime with one thread.
-    pub(crate) fn join_lane(&self) {
-        self.outlet.join();
-    }
-
     /// Sends calls that are applied together; the answer comes when they are durable.
     pub(crate) async fn ask(
         &self,
@@ -71,7 +65,6 @@ impl Shard {
         wait: Option<f64>,
     ) -> impl Future<Output = Result<Delivery, Gone>> + Send + use<> {
         let (done, answer) = oneshot::channel();
-        self.life.sent.fetch_add(calls.len(), Ordering::Relaxed);
         let sent = self.requests.send(Message::Request(Request { calls, watched, wait, done: done.into() }));
         async move {
             sent.map_err(|_| Gone)?;

@@ -4,7 +4,7 @@
 //! - `core`: a round, step by step; no threads, no clock.
 //! - `waiters`: blocked pops, and when to look again for them.
 //! - `load`: the engine from its store, read and decoded in several threads.
-//! - `thread`: the loop around the core; `rest`: what it does in quiet times.
+//! - `thread`: the loop around the core, and where it lives; `rest`: what it does in quiet times.
 //! - `flight`: rounds that the store has and that are not durable yet.
 //! - `outlet`: how the answers of a round reach the connections.
 //! - `tally`: figures of what was done, for metrics.
@@ -29,4 +29,6 @@ pub(crate) use self::core::Request;
 pub(crate) use self::core::{Core, Delivery, Outcome, Publish};
 pub(crate) use handle::{Gone, Shard, read_ahead, texts};
 pub(crate) use tally::BucketsNow;
-pub(crate) use thread::{Common, Counters, OpenStore, Settings, start, start_with};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use thread::start;
+pub(crate) use thread::{Common, Counters, Ending, OpenStore, Settings, start_with};

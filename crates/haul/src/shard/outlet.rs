@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::core::{Answer, Delivery};
 
 thread_local! {
-    /// The lane of the tasks on this thread.
+    /// The lane of the tasks on this thread; 0: it is none.
     static LANE: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -66,10 +66,12 @@ impl Outlet {
     pub(super) fn release(&self, answers: Vec<Answer>) {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sorted: Vec<Vec<Answer>> = lanes.iter().map(|_| Vec::new()).collect();
+        let here = LANE.get();
         for answer in answers {
             match sorted.get_mut(answer.done.lane) {
-                Some(lane) => lane.push(answer),
-                None => answer.send(),
+                // On a lane itself, it need not ask another task to wake those beside it.
+                Some(lane) if here == 0 || here != answer.done.lane => lane.push(answer),
+                _ => answer.send(),
             }
         }
         for (lane, answers) in lanes.iter().zip(sorted) {

@@ -54,11 +54,24 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
+        Rig::at(None)
+    }
+
+    /// One on a thread of its own, and one on the thread of others.
+    fn both() -> [Rig; 2] {
+        let lane = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let home = lane.handle().clone();
+        std::thread::spawn(move || lane.block_on(std::future::pending::<()>()));
+        [Rig::at(None), Rig::at(Some(home))]
+    }
+
+    fn at(home: Option<tokio::runtime::Handle>) -> Rig {
         let disk = MemoryDisk::new();
         let core = Core::load(Box::new(disk.open())).unwrap();
         let opened = disk.clone();
         let open: OpenStore = Box::new(move || Ok(Box::new(opened.open()) as Box<dyn Store>));
-        let (shard, _) = start(core, open, Settings::default(), Box::new(Nobody)).unwrap();
+        let common = Common::default().at(home);
+        let (shard, _) = start_with(core, open, Settings::default(), Box::new(Nobody), common).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Rig { disk, shard, runtime }
     }
@@ -136,7 +149,10 @@ fn data_handed_in_again_is_written_again_only_if_it_is_other_data() {
 
 #[test]
 fn a_full_disk_refuses_writes_serves_reads_and_takes_writes_again_when_it_has_room() {
-    let rig = Rig::new();
+    Rig::both().iter().for_each(fill_up);
+}
+
+fn fill_up(rig: &Rig) {
     let long = format!("\"{}\"", "d".repeat(5000));
     assert_eq!(rig.say(&format!("PUT q k {long} JID j1")), bulk("j1"));
     let kept = rig.disk.records();
@@ -172,8 +188,8 @@ fn a_blocked_pop_outlasts_a_full_disk() {
 
 #[test]
 fn a_sync_that_fails_is_told_as_try_again_and_the_next_command_is_served() {
-    for inject in [Inject::Fail, Inject::Lose { kept: false }, Inject::Lose { kept: true }] {
-        let rig = Rig::new();
+    let injects = [Inject::Fail, Inject::Lose { kept: false }, Inject::Lose { kept: true }];
+    for (inject, rig) in injects.into_iter().flat_map(|inject| Rig::both().map(|rig| (inject, rig))) {
         assert_eq!(rig.say("PUT q k 1 JID before"), bulk("before"));
         let blocked = rig.block("POP w WAIT 60 QUEUES later");
         rig.disk.inject(inject);
@@ -265,7 +281,10 @@ fn a_fault_reaches_everybody_in_its_round_and_nobody_after_it() {
 
 #[test]
 fn under_any_mixture_of_faults_the_acknowledged_is_there_and_the_refused_is_not() {
-    let rig = Rig::new();
+    Rig::both().iter().for_each(mix_faults);
+}
+
+fn mix_faults(rig: &Rig) {
     let mut state = 7_u64;
     let mut random = move |end: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -328,7 +347,7 @@ impl Store for Slow {
         self.inner.commit(batch)?;
         let landings = self.landings.clone();
         let land = move || landings.lock().unwrap().recv().unwrap();
-        Ok(if self.lazy { haul_store::Ticket::by(land, || ()) } else { haul_store::Ticket::when(land) })
+        Ok(if self.lazy { haul_store::Ticket::by(land) } else { haul_store::Ticket::when(land) })
     }
 
     fn bodies(&self) -> Arc<dyn haul_store::Bodies> {
@@ -462,4 +481,23 @@ fn while_a_round_is_synced_the_next_is_applied_if_many_wait() {
         // Neither round is let out, nor done: the third comes upon what is there without them.
         assert_eq!(lost, if fails { 2 * super::pace::CALLS_MIN } else { 0 });
     }
+}
+
+#[test]
+fn who_comes_together_shares_a_round_on_a_lane_and_a_stop_answers_everybody() {
+    let [_, rig] = Rig::both();
+    // It learns what a sync takes, which is next to nothing here.
+    (0..10).for_each(|at| drop(rig.say(&format!("PUT q k {{}} JID first{at}")).unwrap()));
+    let sends =
+        (0..500).map(|at| rig.shard.send(vec![plan(&format!("PUT q k 1 JID j{at}")).call], Vec::new(), None));
+    let answers: Vec<_> = sends.collect();
+    rig.shard.stop();
+    let answers = rig.runtime.block_on(futures_util::future::join_all(answers));
+    assert!(answers.iter().all(Result::is_ok), "what came before the stop is answered");
+    assert!(matches!(
+        rig.runtime.block_on(rig.shard.ask(vec![plan("LENGTH q").call], Vec::new())),
+        Err(Gone)
+    ));
+    let core = Core::load(Box::new(rig.disk.open())).unwrap();
+    assert_eq!(core.engine().jobs(), 510);
 }

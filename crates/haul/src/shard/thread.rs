@@ -1,16 +1,24 @@
 //! The loop around the core: gather, apply, commit, let out. Also what to do when the store fails.
+//!
+//! It is a task that has one thread at a time: a thread of its own, or the one that connections live on (decision 0013).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haul_store::{Fault, Store};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, spawn_blocking, yield_now};
+use tokio::time::timeout;
 
 use super::core::{Core, Full, Publish, Request, Source};
 use super::flight::Flight;
 use super::handle::Shard;
 use super::outlet::Outlet;
+use super::pace::Pace;
 use super::rest::{self, Rest};
 use super::tally::{Buckets, Tally};
 use crate::clock;
@@ -108,8 +116,6 @@ pub(crate) struct Life {
     pub(crate) jobs: AtomicUsize,
     /// Rounds not durable yet.
     pub(crate) in_flight: AtomicUsize,
-    /// Commands sent to the shard so far.
-    pub(super) sent: AtomicUsize,
     /// What the last commit took.
     pub(crate) commit_micros: AtomicU64,
 }
@@ -142,33 +148,44 @@ impl Drop for Loop {
     }
 }
 
-/// Starts a shard's thread on a loaded core.
+/// How a shard ends.
+pub(crate) type Ending = JoinHandle<Result<(), Fault>>;
+
+/// Starts a shard on a loaded core, on a thread of its own.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn start(
     core: Core,
     open: OpenStore,
     settings: Settings,
     publish: Box<dyn Publish + Send>,
-) -> std::io::Result<(Shard, std::thread::JoinHandle<Result<(), Fault>>)> {
+) -> std::io::Result<(Shard, Ending)> {
     start_with(core, open, settings, publish, Common::default())
 }
 
-/// What the shards of a node share: figures, and the way out.
+/// What the shards of a node share: figures, the way out, and where they live.
 #[derive(Clone)]
 pub(crate) struct Common {
     pub(crate) counters: Arc<Counters>,
     pub(super) outlet: Arc<Outlet>,
+    /// None: each on a thread of its own.
+    home: Option<Handle>,
 }
 
 impl Default for Common {
     fn default() -> Self {
-        Common { counters: Arc::default(), outlet: Arc::new(Outlet::new()) }
+        Common { counters: Arc::default(), outlet: Arc::new(Outlet::new()), home: None }
     }
 }
 
 impl Common {
-    /// See [`Shard::join_lane`].
+    /// Has the answers to this thread's tasks delivered by a task of its own; called in a runtime with one thread.
     pub(crate) fn join_lane(&self) {
         self.outlet.join();
+    }
+
+    /// Shards that are started with this live in that runtime, which has one thread and outlasts them.
+    pub(crate) fn at(self, home: Option<Handle>) -> Self {
+        Common { home, ..self }
     }
 }
 
@@ -179,50 +196,74 @@ pub(crate) fn start_with(
     settings: Settings,
     publish: Box<dyn Publish + Send>,
     common: Common,
-) -> std::io::Result<(Shard, std::thread::JoinHandle<Result<(), Fault>>)> {
-    let (requests, arrived) = std::sync::mpsc::channel();
+) -> std::io::Result<(Shard, Ending)> {
+    let (requests, arrived) = unbounded_channel();
     let shard = Shard {
-        requests: Arc::new(requests),
+        requests,
         counters: common.counters,
         stopping: Arc::new(AtomicBool::new(false)),
         draining: Arc::new(AtomicBool::new(false)),
-        outlet: common.outlet,
         life: Arc::default(),
         source: core.source(),
     };
     core.attach(publish.listeners(), shard.counters.clone());
-    let source = core.source();
-    let life = shard.life.clone();
-    let flight = Flight::new(Arc::downgrade(&shard.requests), life.clone());
-    life.jobs.store(core.engine().jobs(), Ordering::Relaxed);
-    let (counters, stopping) = (shard.counters.clone(), shard.stopping.clone());
-    let draining = shard.draining.clone();
-    let outlet = shard.outlet.clone();
+    shard.life.jobs.store(core.engine().jobs(), Ordering::Relaxed);
     let body = Loop {
         arrived,
-        open,
+        open: Some(open),
         settings,
         publish,
-        outlet,
-        source,
+        outlet: common.outlet,
+        source: core.source(),
         gauges: Gauges::default(),
-        life,
-        counters,
-        stopping,
-        draining,
-        flight,
+        life: shard.life.clone(),
+        counters: shard.counters.clone(),
+        stopping: shard.stopping.clone(),
+        draining: shard.draining.clone(),
+        flight: Flight::new(shard.requests.downgrade(), Pace::new(common.home.is_none())),
         stop_seen: false,
-        taken: 0,
+        gathered: Gathered::default(),
+        worked_until: None,
         rest: Rest::default(),
         careful_rounds: 0,
     };
-    let thread = std::thread::Builder::new().name("haul-shard".to_owned()).spawn(move || body.run(core))?;
-    Ok((shard, thread))
+    let ending = match common.home {
+        Some(home) => home.spawn(body.run(core)),
+        None => spawn_alone(body.run(core))?,
+    };
+    Ok((shard, ending))
+}
+
+/// Gives a task a thread of its own.
+fn spawn_alone(
+    task: impl Future<Output = Result<(), Fault>> + Send + 'static,
+) -> std::io::Result<JoinHandle<Result<(), Fault>>> {
+    let runtime = Builder::new_current_thread().enable_time().build()?;
+    let (done, ended) = oneshot::channel::<()>();
+    let ending = runtime.spawn(async move {
+        let _done = done;
+        task.await
+    });
+    let body = move || drop(runtime.block_on(ended));
+    std::thread::Builder::new().name("haul-shard".to_owned()).spawn(body)?;
+    Ok(ending)
+}
+
+/// What the open round has taken in.
+#[derive(Clone, Copy, Default)]
+struct Gathered {
+    calls: usize,
+    bytes: usize,
+    /// Since when.
+    began: Option<Instant>,
+    /// Nobody else has come.
+    is_all: bool,
 }
 
 struct Loop {
-    arrived: Receiver<Message>,
-    open: OpenStore,
+    arrived: UnboundedReceiver<Message>,
+    /// Away while the store is opened again.
+    open: Option<OpenStore>,
     settings: Settings,
     publish: Box<dyn Publish + Send>,
     outlet: Arc<Outlet>,
@@ -235,131 +276,179 @@ struct Loop {
     /// Rounds on their way to be durable.
     flight: Flight,
     stop_seen: bool,
-    /// Commands taken into rounds so far.
-    taken: usize,
+    gathered: Gathered,
+    /// The thread's processor time when the last round was given to the store.
+    worked_until: Option<Duration>,
     rest: Rest,
     /// Rounds to come that take one request each: one of the last round was too large, and this finds out which.
     careful_rounds: usize,
 }
 
 impl Loop {
-    fn run(mut self, mut core: Core) -> Result<(), Fault> {
-        let mut last_look = 0.0;
+    async fn run(mut self, mut core: Core) -> Result<(), Fault> {
+        let (mut last_look, mut stop) = (0.0, false);
         loop {
-            if let Err(fault) = self.let_out(self.settings.rounds_in_flight_max - 1) {
-                core = self.recover(core, &fault)?;
+            if let Err(fault) = self.settle(&mut core, stop).await {
+                core = self.recover(core, &fault).await?;
             }
-            let first = self.next(&core);
+            if stop {
+                return self.end(core).await;
+            }
+            let wait = patience(&core);
+            let first = self.next(wait).await;
             let clock = clock::now();
-            let stop = match first {
-                Ok(Message::Request(request)) => {
+            stop = match first {
+                Some(Message::Request(request)) => {
                     self.gather(&mut core, request, clock);
                     self.stop_seen
                 }
-                Ok(Message::Wake) => false,
-                Ok(Message::Stop) => true,
-                Err(RecvTimeoutError::Timeout) => self.stopping.load(Ordering::Acquire),
-                Err(RecvTimeoutError::Disconnected) => true,
+                Some(Message::Wake) => false,
+                Some(Message::Stop) => true,
+                None => self.stopping.load(Ordering::Acquire),
             };
             core.listen(self.publish.is_heard());
             core.wake(clock);
             if self.draining.load(Ordering::Acquire) {
                 core.end_all_waits();
             }
-            if core.has_work()
-                && let Err(fault) = self.finish(&mut core)
-            {
-                core = self.recover(core, &fault)?;
-            }
             if clock - last_look > IDLE_TICK.as_secs_f64() {
                 last_look = clock;
-                core = self.look_around(core, clock)?;
-            }
-            if stop {
-                if let Err(fault) = self.let_out(0) {
-                    // They may have been done: who is not told so would ask again elsewhere.
-                    self.flight.abandon(&fault);
-                    return Err(fault);
+                if let Err(fault) = self.look_around(&mut core, clock) {
+                    core = self.recover(core, &fault).await?;
                 }
-                return core.close();
             }
         }
     }
 
-    /// Gives the round to the store; lets it out at once if it is durable and none is before it.
-    fn finish(&mut self, core: &mut Core) -> Result<(), Fault> {
+    /// Lets out what has become durable, and gives the open round to the store unless it may still grow.
+    async fn settle(&mut self, core: &mut Core, stop: bool) -> Result<(), Fault> {
+        self.flight.land(self.settings.rounds_in_flight_max - 1).await?;
+        if !core.has_work() {
+            self.gathered = Gathered::default();
+        } else if stop || !self.may_grow() {
+            self.finish(core).await?;
+        }
+        self.let_out();
+        Ok(())
+    }
+
+    /// Whether the open round is to take in who comes: the one before is just being synced, so it can be no sooner; or, on a
+    /// lane, somebody has just come.
+    fn may_grow(&self) -> bool {
+        !self.is_round_full() && (self.flight.is_syncing() || self.is_gathering())
+    }
+
+    fn is_gathering(&self) -> bool {
+        let Gathered { began, is_all, .. } = self.gathered;
+        began.is_some_and(|began| !is_all && began.elapsed() < self.flight.pace.gathering_max())
+    }
+
+    fn is_round_full(&self) -> bool {
+        let Gathered { calls, bytes, .. } = self.gathered;
+        calls >= self.flight.pace.calls(self.settings.round_calls_max)
+            || bytes >= self.settings.round_bytes_max
+            || (self.careful_rounds > 0 && calls > 0)
+    }
+
+    /// Gives the round to the store. What was durable before it is let out afterwards, unless this thread has to wait.
+    async fn finish(&mut self, core: &mut Core) -> Result<(), Fault> {
         if self.flight.is_syncing() {
-            self.let_out(0)?;
+            self.flight.land(0).await?;
+        }
+        let Gathered { calls, .. } = std::mem::take(&mut self.gathered);
+        self.careful_rounds = self.careful_rounds.saturating_sub(1);
+        if calls > 0 {
+            self.counters.round_sizes.add(calls as u64);
+        }
+        let pace = &mut self.flight.pace;
+        if pace.is_alone() {
+            let worked = clock::thread_time();
+            let before = self.worked_until.replace(worked).unwrap_or(worked);
+            pace.worked(calls, worked.saturating_sub(before));
+        }
+        if !pace.is_worth_a_thread() {
+            self.let_out();
         }
         let began = clock::instant();
         let round = core.finish()?;
-        self.flight.add(round, began, self.taken);
+        if self.flight.add(round, began) && self.flight.pace.is_alone() {
+            // What it took to sync is not work that a sync could be done beside.
+            self.worked_until = Some(clock::thread_time());
+        }
         self.life.in_flight.store(self.flight.len(), Ordering::Relaxed);
         let now = Gauges { jobs: core.engine().jobs(), waiting: core.waiting(), ..self.gauges };
         self.gauges.set(&self.counters, now);
         self.life.jobs.store(now.jobs, Ordering::Relaxed);
-        self.let_out(usize::MAX)
+        self.flight.land(usize::MAX).await
     }
 
-    /// Lets out the rounds that have become durable, and waits until at most so many are left.
-    fn let_out(&mut self, left_max: usize) -> Result<(), Fault> {
-        while let Some(landed) = self.flight.next(left_max) {
-            let (round, began) = landed?;
+    /// Lets out the rounds that have become durable.
+    fn let_out(&mut self) {
+        while let Some((round, began)) = self.flight.take_landed() {
             self.count(round.size, began.elapsed());
             self.life.in_flight.store(self.flight.len(), Ordering::Relaxed);
             let answers = round.release(&mut *self.publish);
             self.outlet.release(answers);
         }
-        Ok(())
     }
 
-    /// The next request, or a time-out when something is due by itself.
-    fn next(&self, core: &Core) -> Result<Message, RecvTimeoutError> {
-        match self.arrived.try_recv() {
-            Ok(message) => return Ok(message),
-            Err(std::sync::mpsc::TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
-            Err(std::sync::mpsc::TryRecvError::Empty) => {}
+    /// Lets out everything, and closes the store.
+    async fn end(mut self, core: Core) -> Result<(), Fault> {
+        let landed = self.flight.land(0).await;
+        self.let_out();
+        if let Err(fault) = landed {
+            // They may have been done: who is not told so would ask again elsewhere.
+            self.flight.abandon(&fault);
+            return Err(fault);
         }
-        let wait = match core.next_wake() {
-            Some(wake) => Duration::from_secs_f64((wake - clock::now()).clamp(0.0, IDLE_TICK.as_secs_f64())),
-            None => IDLE_TICK,
-        };
-        self.arrived.recv_timeout(wait)
+        spawn_blocking(move || core.close()).await.unwrap_or_else(|error| Err(no_thread(&error)))
+    }
+
+    /// The next message; none when something is due by itself.
+    async fn next(&mut self, wait: Duration) -> Option<Message> {
+        match self.arrived.try_recv() {
+            Ok(message) => return Some(message),
+            Err(TryRecvError::Disconnected) => return Some(Message::Stop),
+            Err(TryRecvError::Empty) => {}
+        }
+        if self.is_gathering() {
+            // The other tasks of this thread read what has arrived meanwhile.
+            yield_now().await;
+            let next = self.arrived.try_recv().ok();
+            self.gathered.is_all = next.is_none();
+            return next;
+        }
+        let arrived = timeout(wait, self.arrived.recv()).await;
+        arrived.ok().map(|message| message.unwrap_or(Message::Stop))
     }
 
     /// Applies what has arrived, within the bounds of a round.
     fn gather(&mut self, core: &mut Core, first: Request, clock: f64) {
-        let began = clock::instant();
-        let calls_max = self.flight.pace.calls(self.settings.round_calls_max);
-        let (mut calls, mut bytes) = (0, 0);
-        let careful = self.careful_rounds > 0;
-        self.careful_rounds = self.careful_rounds.saturating_sub(1);
+        let before = self.gathered.calls;
+        if !self.flight.pace.is_alone() {
+            self.gathered.began.get_or_insert_with(clock::instant);
+        }
         let mut next = Some(first);
         while let Some(request) = next {
-            calls += request.calls.len();
-            bytes += request.calls.iter().map(weight).sum::<usize>();
+            self.gathered.calls += request.calls.len();
+            self.gathered.bytes += request.calls.iter().map(weight).sum::<usize>();
             // Asked for each: who subscribed before this was sent hears of it.
             core.listen(self.publish.is_heard());
             core.apply(request, clock);
-            if careful || calls >= calls_max || bytes >= self.settings.round_bytes_max {
+            if self.is_round_full() {
                 break;
             }
-            next = loop {
-                match self.arrived.try_recv() {
-                    Ok(Message::Request(request)) => break Some(request),
-                    Ok(Message::Wake) => {}
-                    Ok(Message::Stop) => {
-                        self.stop_seen = true;
-                        break None;
-                    }
-                    Err(_) => break None,
+            next = match self.arrived.try_recv() {
+                Ok(Message::Request(request)) => Some(request),
+                Ok(Message::Stop) => {
+                    self.stop_seen = true;
+                    None
                 }
+                Ok(Message::Wake) | Err(_) => None,
             };
         }
-        self.taken = self.taken.wrapping_add(calls);
+        let calls = self.gathered.calls - before;
         self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
-        self.counters.round_sizes.add(calls as u64);
-        self.flight.pace.applied(calls, began.elapsed());
     }
 
     fn count(&self, size: Option<super::core::RoundSize>, took: Duration) {
@@ -376,14 +465,10 @@ impl Loop {
     }
 
     /// Figures, whether a full disk has room again, and what is left for quiet times.
-    fn look_around(&mut self, mut core: Core, clock: f64) -> Result<Core, Fault> {
+    fn look_around(&mut self, core: &mut Core, clock: f64) -> Result<(), Fault> {
         core.sweep();
-        if core.is_full() {
-            match core.probe(clock) {
-                Ok(true) => tracing::info!("the disk has room again: writes are served"),
-                Ok(false) => {}
-                Err(fault) => core = self.recover(core, &fault)?,
-            }
+        if core.is_full() && core.probe(clock)? {
+            tracing::info!("the disk has room again: writes are served");
         }
         let stats = core.stats();
         self.counters.full.store(core.is_full(), Ordering::Relaxed);
@@ -401,15 +486,17 @@ impl Loop {
                 rest::purge();
             }
         }
-        Ok(core)
+        Ok(())
     }
 
     /// The store failed: everything unanswered is told to try again, the memory is dropped and loaded again.
-    fn recover(&mut self, core: Core, fault: &Fault) -> Result<Core, Fault> {
+    async fn recover(&mut self, core: Core, fault: &Fault) -> Result<Core, Fault> {
         self.counters.faults.fetch_add(1, Ordering::Relaxed);
         // Of several in flight the earlier ones may still come true; none after the first that failed.
-        let fault = &self.let_out(0).err().unwrap_or_else(|| fault.clone());
+        let fault = &self.flight.land(0).await.err().unwrap_or_else(|| fault.clone());
+        self.let_out();
         self.flight.abandon(fault);
+        (self.gathered, self.worked_until) = (Gathered::default(), None);
         if *fault == Fault::Fenced {
             // Nothing was applied for those who wait or have just come: they may ask the new owner.
             core.abandon(fault);
@@ -426,47 +513,74 @@ impl Loop {
         };
         let full = matches!(fault, Fault::Full { .. })
             .then(|| Full { fault: fault.clone(), bytes: core.round_bytes() });
-        let (mut store, waiters) = core.abandon(&told);
+        let (store, waiters) = core.abandon(&told);
         // After these the store is as it was before the round.
         let usable = matches!(fault, Fault::Full { .. } | Fault::TooLarge { .. });
-        loop {
-            if !usable {
-                drop(store);
-                store = self.reopen()?;
-            }
-            match Core::load(store) {
-                Ok(mut core) => {
-                    core.take_over(self.source.clone());
-                    core.attach(self.publish.listeners(), self.counters.clone());
-                    self.counters.loading.store(false, Ordering::Relaxed);
-                    core.resume(waiters, full, clock::now());
-                    return Ok(core);
-                }
-                Err(fault @ (Fault::Corrupt { .. } | Fault::Format { .. })) => return Err(fault),
-                Err(fault) => {
-                    tracing::error!(%fault, "the store could not be loaded; trying again");
-                    std::thread::sleep(REOPEN_PAUSE);
-                    store = self.reopen()?;
-                }
-            }
-        }
+        let mut core = self.reload(Some(store).filter(|_| usable)).await?;
+        core.take_over(self.source.clone());
+        core.attach(self.publish.listeners(), self.counters.clone());
+        self.counters.loading.store(false, Ordering::Relaxed);
+        core.resume(waiters, full, clock::now());
+        Ok(core)
     }
 
-    fn reopen(&mut self) -> Result<Box<dyn Store>, Fault> {
-        loop {
-            match (self.open)() {
-                Ok(store) => return Ok(store),
-                Err(fault @ (Fault::Corrupt { .. } | Fault::Format { .. } | Fault::Fenced)) => {
-                    return Err(fault);
-                }
-                Err(fault) if self.stopping.load(Ordering::Acquire) => return Err(fault),
-                Err(fault) => {
-                    tracing::error!(%fault, "the store could not be opened; trying again");
-                    std::thread::sleep(REOPEN_PAUSE);
-                }
+    /// Loads the state again, from the store or from one that is opened again: where nobody else has to wait for it.
+    async fn reload(&mut self, store: Option<Box<dyn Store>>) -> Result<Core, Fault> {
+        let Some(mut open) = self.open.take() else { return Err(Fault::Fenced) };
+        let stopping = self.stopping.clone();
+        let loading = spawn_blocking(move || (load_again(store, &mut open, &stopping), open));
+        let (core, open) = loading.await.map_err(|error| no_thread(&error))?;
+        self.open = Some(open);
+        core
+    }
+}
+
+fn load_again(
+    mut store: Option<Box<dyn Store>>,
+    open: &mut OpenStore,
+    stopping: &AtomicBool,
+) -> Result<Core, Fault> {
+    loop {
+        let opened = match store.take() {
+            Some(store) => store,
+            None => reopen(open, stopping)?,
+        };
+        match Core::load(opened) {
+            Err(fault) if !matches!(fault, Fault::Corrupt { .. } | Fault::Format { .. }) => {
+                tracing::error!(%fault, "the store could not be loaded; trying again");
+                std::thread::sleep(REOPEN_PAUSE);
+            }
+            loaded => return loaded,
+        }
+    }
+}
+
+fn reopen(open: &mut OpenStore, stopping: &AtomicBool) -> Result<Box<dyn Store>, Fault> {
+    loop {
+        match open() {
+            Ok(store) => return Ok(store),
+            Err(fault @ (Fault::Corrupt { .. } | Fault::Format { .. } | Fault::Fenced)) => {
+                return Err(fault);
+            }
+            Err(fault) if stopping.load(Ordering::Acquire) => return Err(fault),
+            Err(fault) => {
+                tracing::error!(%fault, "the store could not be opened; trying again");
+                std::thread::sleep(REOPEN_PAUSE);
             }
         }
     }
+}
+
+/// How long nothing happens by itself.
+fn patience(core: &Core) -> Duration {
+    match core.next_wake() {
+        Some(wake) => Duration::from_secs_f64((wake - clock::now()).clamp(0.0, IDLE_TICK.as_secs_f64())),
+        None => IDLE_TICK,
+    }
+}
+
+fn no_thread(error: &tokio::task::JoinError) -> Fault {
+    Fault::Retry { what: format!("no thread for the store: {error}") }
 }
 
 /// Bytes of data a call brings.

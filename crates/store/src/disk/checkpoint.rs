@@ -318,7 +318,8 @@ mod tests {
 
     #[test]
     fn heads_have_the_order_of_the_keys() {
-        let keys: [&[u8]; 8] = [b"", b"a", b"jdefault", b"jdefault0", b"jdefault07", b"jdefault1", b"jdefault\xff", b"k"];
+        let keys: [&[u8]; 8] =
+            [b"", b"a", b"jdefault", b"jdefault0", b"jdefault07", b"jdefault1", b"jdefault\xff", b"k"];
         let heads = Heads::new(keys.into_iter());
         let made: Vec<u128> = keys.iter().map(|key| heads.head(key)).collect();
         assert!(made.is_sorted(), "{made:x?}");

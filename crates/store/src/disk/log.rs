@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::frame::{self, Label};
@@ -42,19 +43,60 @@ struct Current {
     reserved: u64,
     /// Up to where blocks have been written, as zeros or frames.
     written: u64,
+    /// It was noticed that it grows.
+    is_grown: bool,
 }
 
 /// Segments that the base contains, kept to be written again: their blocks are there and have been written, so that a
 /// sync writes the frames and nothing else.
+///
+/// The first are made while the log is written, so that a log that grows comes to written blocks soon.
 pub(crate) struct Spares {
     folder: PathBuf,
     most: usize,
+    /// Shorter ones are not worth to be kept.
+    least_bytes: u64,
     paths: Mutex<Vec<PathBuf>>,
+    /// Made so far.
+    made: AtomicU64,
 }
 
+/// Zeros are written to a new segment in parts, each synced: a sync of the log is not to wait for all of it.
+const MAKE_BYTES: usize = ZEROS.len();
+/// A new segment is made only if this many times as much is free.
+const MAKE_ROOM: u64 = 8;
+/// A log that holds less is not in need of segments made ready.
+const GROWN_BYTES: u64 = 2 << 20;
+
 impl Spares {
-    pub(crate) fn new(folder: PathBuf, most: usize) -> Self {
-        Self { folder, most, paths: Mutex::default() }
+    /// At most so many, of half a segment at least.
+    pub(crate) fn new(folder: PathBuf, most: usize, segment_bytes: u64) -> Self {
+        Self {
+            folder,
+            most,
+            least_bytes: segment_bytes / 2,
+            paths: Mutex::default(),
+            made: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes one, unless there is one. It is known only when it is whole.
+    pub(crate) fn make(&self, io: &dyn Io, bytes: u64) -> io::Result<()> {
+        if !self.paths().is_empty() || io.available(&self.folder)? < MAKE_ROOM * bytes {
+            return Ok(());
+        }
+        // Segments are numbered from the other end.
+        let path = segment::spare(&self.folder, u64::MAX - self.made.fetch_add(1, Ordering::Relaxed));
+        let made = fill(io, &path, bytes);
+        match &made {
+            Ok(()) => self.paths().push(path),
+            Err(_) => drop(fs::remove_file(path)),
+        }
+        made
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.paths().is_empty()
     }
 
     fn paths(&self) -> MutexGuard<'_, Vec<PathBuf>> {
@@ -65,7 +107,7 @@ impl Spares {
     pub(crate) fn take_in(&self, number: u64) -> io::Result<()> {
         let path = segment::path(&self.folder, number);
         let mut paths = self.paths();
-        if paths.len() >= self.most {
+        if paths.len() >= self.most || fs::metadata(&path)?.len() < self.least_bytes {
             return fs::remove_file(path);
         }
         let spare = segment::spare(&self.folder, number);
@@ -150,12 +192,22 @@ impl Log {
         self.current.as_ref().map(|current| Arc::clone(&current.file))
     }
 
-    /// Whether the next frame needs a new segment.
+    /// Whether the next frame needs a new segment, or is better off in one that is ready.
     pub(crate) fn needs_segment(&self, frame_bytes: u64) -> bool {
         self.current.as_ref().is_none_or(|current| {
             let empty = current.end == segment::HEADER_BYTES as u64;
-            !empty && current.end + frame_bytes > self.segment_bytes
+            let end = current.end + frame_bytes;
+            let slow = || end > current.written && current.end > GROWN_BYTES && self.spares.is_ready();
+            !empty && (end > self.segment_bytes || slow())
         })
+    }
+
+    /// Whether it is time to make a segment ready.
+    pub(crate) fn is_growing(&mut self) -> bool {
+        let Some(current) = &mut self.current else { return false };
+        let growing = !current.is_grown && current.end > GROWN_BYTES;
+        current.is_grown |= growing;
+        growing
     }
 
     /// Ends the current segment. It must have been synced: a segment after it says that it is whole.
@@ -183,7 +235,8 @@ impl Log {
             Ok((file, written)) => {
                 let file = Arc::new(file);
                 let (number, salt) = (header.number, header.salt);
-                self.current = Some(Current { number, salt, path, file, end, reserved, written });
+                let is_grown = false;
+                self.current = Some(Current { number, salt, path, file, end, reserved, written, is_grown });
                 self.next_number += 1;
                 Ok(())
             }
@@ -276,6 +329,21 @@ fn create(
     file.sync_all()?;
     sync_parent(path)?;
     Ok((file, segment::HEADER_BYTES as u64))
+}
+
+/// Makes a file of so many zeros, durable.
+fn fill(io: &dyn Io, path: &Path, bytes: u64) -> io::Result<()> {
+    let file = File::options().write(true).create_new(true).open(path)?;
+    io.allocate(&file, bytes)?;
+    let mut offset = 0;
+    while offset < bytes {
+        let part = usize::try_from(bytes - offset).map_or(MAKE_BYTES, |left| left.min(MAKE_BYTES));
+        write_all_at(io, &file, ZEROS.get(..part).unwrap_or(&ZEROS), offset)?;
+        io.sync(&file)?;
+        offset += part as u64;
+    }
+    file.sync_all()?;
+    sync_parent(path)
 }
 
 fn reuse(io: &dyn Io, spare: &Path, segment: (&segment::Header, u64)) -> io::Result<(File, u64)> {

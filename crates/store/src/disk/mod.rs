@@ -6,11 +6,12 @@
 //! - `segment`, `frame`: the log's bytes; `log`: writing it; `replay`: reading it at start-up;
 //! - `tail`: what is durable; `sync`: syncing by interval; `pending`: the memory; `base`: fjall; `records`: memory over base;
 //! - `ahead`: bodies of the base read before they are asked for;
-//! - `checkpoint`: from memory to base.
+//! - `checkpoint`: from memory to base; `chores`: what nobody waits for.
 
 mod ahead;
 mod base;
 mod checkpoint;
+mod chores;
 mod folder;
 mod frame;
 mod io;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use self::base::Mark;
 use self::checkpoint::Checkpointer;
+use self::chores::Chores;
 use self::folder::Folder;
 use self::io::{Io, RealIo};
 use self::log::{Log, Spares};
@@ -47,6 +49,9 @@ const REST_BYTES: usize = 4 << 20;
 
 /// Segments kept to be written again at most.
 const SPARES_MAX: usize = 8;
+
+/// Batches that are not in the index yet: from so many on they are worth to wake a thread for.
+const FRESH_MANY: usize = 32;
 
 /// How fast a log that is almost full takes batches.
 const PACE_BYTES_PER_SECOND: u64 = 16 << 20;
@@ -110,10 +115,11 @@ pub struct DiskStore {
     poisoned: Option<Fault>,
     stats: Stats,
     checkpointer: Option<Checkpointer>,
+    chores: Option<Chores>,
     syncer: Option<Syncer>,
     records: Arc<Records>,
     /// Last: the lock goes when everything else is closed.
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl DiskStore {
@@ -132,25 +138,41 @@ impl DiskStore {
         let records = Arc::new(Records::open(settings)?);
         let mark = records.base().get()?.mark()?;
         let replay = Replay { folder: &folder.log(), io: io.as_ref(), mark, read_only: options.read_only };
-        let position = replay.run(&mut |sequence, batch| records.apply(sequence, batch))?;
+        let position = replay.run(&mut |sequence, batch| {
+            records.apply(sequence, batch);
+        })?;
         records.pins().advance(position.sequence);
         let durable = position.sequence;
         // As many as are written from one checkpoint to the next.
         let most = options.checkpoint_bytes.div_ceil(options.segment_bytes.max(1)) as usize + 1;
-        let spares = Arc::new(Spares::new(folder.log(), most.min(SPARES_MAX)));
-        let log = Log::new(Arc::clone(&spares), Arc::clone(&io), options.segment_bytes, position);
-        let checkpointer = || Checkpointer::start(Arc::clone(&records), folder.log(), spares);
-        let (checkpointer, syncer) = match options.durability {
-            _ if options.read_only => (None, None),
-            Durability::Always => (Some(checkpointer()?), None),
-            Durability::Interval(every) => {
-                (Some(checkpointer()?), Some(Syncer::start(Arc::clone(&io), every, durable)?))
-            }
+        let spares = Arc::new(Spares::new(folder.log(), most.min(SPARES_MAX), options.segment_bytes));
+        let mut store = Self {
+            log: Log::new(Arc::clone(&spares), Arc::clone(&io), options.segment_bytes, position),
+            tail: Arc::new(Tail::new(Arc::clone(&io), durable)),
+            poisoned: None,
+            stats: Stats::default(),
+            checkpointer: None,
+            chores: None,
+            syncer: None,
+            records,
+            folder,
+            options,
         };
-        let stats = Stats::default();
-        let poisoned = None;
-        let tail = Arc::new(Tail::new(io, durable));
-        Ok(Self { options, log, tail, poisoned, stats, checkpointer, syncer, records, _folder: folder })
+        if !store.options.read_only {
+            store.start_threads(spares, io, durable)?;
+        }
+        Ok(store)
+    }
+
+    fn start_threads(&mut self, spares: Arc<Spares>, io: Arc<dyn Io>, durable: u64) -> Result<(), Fault> {
+        let records = || Arc::clone(&self.records);
+        let bytes = self.options.segment_bytes + frame::HEADER_BYTES as u64;
+        self.chores = Some(Chores::start(records(), Arc::clone(&spares), Arc::clone(&io), bytes)?);
+        self.checkpointer = Some(Checkpointer::start(records(), self.folder.log(), spares)?);
+        if let Durability::Interval(every) = self.options.durability {
+            self.syncer = Some(Syncer::start(io, every, durable)?);
+        }
+        Ok(())
     }
 
     fn try_submit(&mut self, mut batch: Batch) -> Result<Ticket, Fault> {
@@ -169,15 +191,27 @@ impl DiskStore {
                 Ticket::durable()
             }
             None => {
-                let (tail, records) = (Arc::clone(&self.tail), Arc::clone(&self.records));
-                Ticket::by(move || tail.sync(sequence), move || records.index())
+                let tail = Arc::clone(&self.tail);
+                Ticket::by(move || tail.sync(sequence))
             }
         };
-        self.records.apply(sequence, batch);
+        self.keep(sequence, batch);
         self.stats.commits += 1;
         self.stats.bytes_written += bytes;
         self.checkpoint_if_due()?;
         Ok(ticket)
+    }
+
+    /// Makes a batch visible, and has done for it what nobody needs to wait for.
+    fn keep(&mut self, sequence: u64, batch: Batch) {
+        let fresh = self.records.apply(sequence, batch);
+        let Some(chores) = &self.chores else { return };
+        if fresh >= FRESH_MANY {
+            chores.index();
+        }
+        if self.log.is_growing() {
+            chores.make_segment();
+        }
     }
 
     /// Waits until the log has room for the frame. One that is larger than all of the log may be is let
@@ -319,7 +353,7 @@ impl Store for DiskStore {
             fsyncs: self.tail.fsyncs() + self.syncer.as_ref().map_or(0, Syncer::fsyncs),
             log_bytes,
             disk_bytes: log_bytes + base_bytes,
-            pending_bytes: self.records.pending().bytes() as u64,
+            pending_bytes: self.records.pending_bytes() as u64,
             checkpoints: counts.checkpoints,
             checkpoint_failures: counts.failures,
             records_checkpointed: counts.records,
@@ -332,7 +366,7 @@ impl Store for DiskStore {
             return;
         }
         self.forget_contained();
-        if self.records.pending().bytes() < REST_BYTES {
+        if self.records.pending_bytes() < REST_BYTES {
             self.records.pending_mut().shrink();
             self.log.spares().clear();
             return;
@@ -354,6 +388,7 @@ impl Drop for DiskStore {
     /// Ends the threads, then closes the base, which readers may otherwise keep open.
     fn drop(&mut self) {
         self.syncer = None;
+        self.chores = None;
         self.checkpointer = None;
         self.log.spares().clear();
         self.records.shut();

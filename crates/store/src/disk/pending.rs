@@ -319,6 +319,7 @@ impl Pending {
     }
 
     /// Bytes of records held, ghosts aside.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.active.bytes + self.frozen.as_ref().map_or(0, |layer| layer.bytes)
     }

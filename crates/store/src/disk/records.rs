@@ -6,6 +6,7 @@
 //! Locks are taken in this order: the base, what was read ahead, what is pending, what is fresh, the pins.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use crate::pins::Pins;
 use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space};
 
 /// Batches that may be fresh: whoever brings one more indexes them.
-const FRESH_MAX: usize = 8;
+const FRESH_MAX: usize = 1024;
 
 /// How to open the base, the first time and again.
 pub(crate) struct BaseSettings {
@@ -38,6 +39,8 @@ pub(crate) struct Records {
     fresh: Mutex<Vec<(u64, Batch)>>,
     ahead: Ahead,
     pins: Arc<Pins>,
+    /// Of what is pending, fresh or not.
+    bytes: AtomicUsize,
 }
 
 /// The base, kept open as long as this lives.
@@ -60,6 +63,7 @@ impl Records {
             fresh: Mutex::default(),
             ahead: Ahead::default(),
             pins: Arc::default(),
+            bytes: AtomicUsize::new(0),
         })
     }
 
@@ -95,22 +99,32 @@ impl Records {
     /// The frozen layer is in the base now: whoever asks finds its records there.
     pub(crate) fn thaw(&self) {
         self.ahead.clear();
-        drop(self.pending_mut().frozen.take());
+        let frozen = self.pending_mut().frozen.take();
+        self.bytes.fetch_sub(frozen.map_or(0, |layer| layer.bytes), Ordering::Relaxed);
     }
 
     pub(crate) fn pins(&self) -> &Arc<Pins> {
         &self.pins
     }
 
-    /// Makes a batch visible.
-    pub(crate) fn apply(&self, sequence: u64, batch: Batch) {
+    /// Makes a batch visible; answers how many are fresh.
+    pub(crate) fn apply(&self, sequence: u64, batch: Batch) -> usize {
         self.pins.advance(sequence);
+        self.bytes.fetch_add(batch.buffer_bytes(), Ordering::Relaxed);
         let mut fresh = self.fresh();
         fresh.push((sequence, batch));
-        if fresh.len() > FRESH_MAX {
+        let count = fresh.len();
+        if count > FRESH_MAX {
             drop(fresh);
             self.index();
+            return 0;
         }
+        count
+    }
+
+    /// Bytes of the batches that the base does not contain.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Fails with `Full` if the disk has no room for `bytes` more in the base. Asked before a checkpoint,
@@ -237,23 +251,19 @@ mod tests {
     #[test]
     fn what_is_fresh_is_bounded_and_found_by_whoever_looks() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+        let store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
         let mut put = |number: usize| {
             let mut batch = Batch::default();
             batch.put(Space::Body, number.to_be_bytes(), number.to_string());
-            store.commit(batch).unwrap();
-            store.records.fresh().len()
+            store.records.apply(number as u64, batch)
         };
-        assert_eq!(
-            (0..=FRESH_MAX).map(&mut put).collect::<Vec<_>>(),
-            (1..=FRESH_MAX).chain([0]).collect::<Vec<_>>()
-        );
-        assert_eq!((put(20), put(21)), (1, 2));
-        assert_eq!(store.bodies().get(&21_usize.to_be_bytes()), Ok(Some("21".into())));
-        assert_eq!(store.records.fresh().len(), 0);
-        let mut batch = Batch::default();
-        batch.put(Space::Body, 22_usize.to_be_bytes(), "22");
-        store.submit(batch).unwrap().wait_and_tell(|durable| assert_eq!(durable, Ok(())));
-        assert_eq!(store.records.fresh().len(), 0, "who had time for it did it");
+        assert_eq!((put(0), put(1), put(2)), (1, 2, 3));
+        assert_eq!(store.bodies().get(&1_usize.to_be_bytes()), Ok(Some("1".into())));
+        assert_eq!(put(3), 1, "who looked has indexed them");
+        let counts: Vec<usize> = (4..4 + FRESH_MAX).map(&mut put).collect();
+        assert_eq!(counts, (2..=FRESH_MAX).chain([0]).collect::<Vec<_>>());
+        let many = FRESH_MAX - 1;
+        assert_eq!(store.bodies().get(&many.to_be_bytes()), Ok(Some(many.to_string().into())));
+        assert_eq!(store.stats().pending_bytes, store.records.pending().bytes() as u64);
     }
 }

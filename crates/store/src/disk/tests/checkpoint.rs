@@ -71,7 +71,7 @@ fn a_store_at_rest_writes_out_what_is_pending_and_keeps_no_room() {
 fn segments_are_kept_to_be_written_again_up_to_a_bound() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("log")).unwrap();
-    let spares = Spares::new(folder.path().join("log"), 2);
+    let spares = Spares::new(folder.path().join("log"), 2, 0);
     for number in 1..=3 {
         fs::write(segment::path(&folder.path().join("log"), number), "x").unwrap();
         spares.take_in(number).unwrap();

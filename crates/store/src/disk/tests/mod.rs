@@ -5,6 +5,7 @@ mod conform;
 mod crash;
 mod failure;
 mod folder;
+mod spares;
 
 use std::fs::{self, File};
 use std::io;
