@@ -223,6 +223,7 @@ pub(crate) fn start_with(
         flight: Flight::new(shard.requests.downgrade(), Pace::new(common.home.is_none())),
         stop_seen: false,
         gathered: Gathered::default(),
+        owes_turn: false,
         worked_until: None,
         rest: Rest::default(),
         careful_rounds: 0,
@@ -277,6 +278,8 @@ struct Loop {
     flight: Flight,
     stop_seen: bool,
     gathered: Gathered,
+    /// On a lane: the other tasks are to have a turn before the next round.
+    owes_turn: bool,
     /// The thread's processor time when the last round was given to the store.
     worked_until: Option<Duration>,
     rest: Rest,
@@ -327,6 +330,7 @@ impl Loop {
             self.gathered = Gathered::default();
         } else if stop || !self.may_grow() {
             self.finish(core).await?;
+            self.owes_turn = !self.flight.pace.is_alone();
         }
         self.let_out();
         Ok(())
@@ -406,6 +410,10 @@ impl Loop {
 
     /// The next message; none when something is due by itself.
     async fn next(&mut self, wait: Duration) -> Option<Message> {
+        if std::mem::take(&mut self.owes_turn) && !self.arrived.is_empty() {
+            // Whoever sends from elsewhere must not keep the tasks of this thread waiting.
+            yield_now().await;
+        }
         match self.arrived.try_recv() {
             Ok(message) => return Some(message),
             Err(TryRecvError::Disconnected) => return Some(Message::Stop),
@@ -516,7 +524,7 @@ impl Loop {
         let (store, waiters) = core.abandon(&told);
         // After these the store is as it was before the round.
         let usable = matches!(fault, Fault::Full { .. } | Fault::TooLarge { .. });
-        let mut core = self.reload(Some(store).filter(|_| usable)).await?;
+        let mut core = self.reload(store, usable).await?;
         core.take_over(self.source.clone());
         core.attach(self.publish.listeners(), self.counters.clone());
         self.counters.loading.store(false, Ordering::Relaxed);
@@ -524,11 +532,15 @@ impl Loop {
         Ok(core)
     }
 
-    /// Loads the state again, from the store or from one that is opened again: where nobody else has to wait for it.
-    async fn reload(&mut self, store: Option<Box<dyn Store>>) -> Result<Core, Fault> {
+    /// Loads the state again, from the store or, if that is of no use, from one that is opened anew: on a thread where nobody else
+    /// has to wait for it.
+    async fn reload(&mut self, store: Box<dyn Store>, usable: bool) -> Result<Core, Fault> {
         let Some(mut open) = self.open.take() else { return Err(Fault::Fenced) };
         let stopping = self.stopping.clone();
-        let loading = spawn_blocking(move || (load_again(store, &mut open, &stopping), open));
+        let loading = spawn_blocking(move || {
+            let store = Some(store).filter(|_| usable);
+            (load_again(store, &mut open, &stopping), open)
+        });
         let (core, open) = loading.await.map_err(|error| no_thread(&error))?;
         self.open = Some(open);
         core

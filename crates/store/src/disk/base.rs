@@ -131,7 +131,8 @@ impl Base {
     }
 
     /// Takes in changes of one space, in the order of their keys: values, and nothing for what is deleted. All of them are durable
-    /// and visible when it returns, or none. Answers how many there were.
+    /// and visible when it returns. What lies beyond the last key gets tables of its own, which need not be merged with those
+    /// before; if that fails, the rest is there already. Answers how many there were.
     pub(crate) fn take_in<'r>(
         &self,
         space: Space,

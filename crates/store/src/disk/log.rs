@@ -62,7 +62,7 @@ pub(crate) struct Spares {
 }
 
 /// Zeros are written to a new segment in parts, each synced: a sync of the log is not to wait for all of it.
-const MAKE_BYTES: usize = ZEROS.len();
+const PART_BYTES: u64 = 1 << 20;
 /// A new segment is made only if this many times as much is free.
 const MAKE_ROOM: u64 = 8;
 /// A log that holds less is not in need of segments made ready.
@@ -337,10 +337,13 @@ fn fill(io: &dyn Io, path: &Path, bytes: u64) -> io::Result<()> {
     io.allocate(&file, bytes)?;
     let mut offset = 0;
     while offset < bytes {
-        let part = usize::try_from(bytes - offset).map_or(MAKE_BYTES, |left| left.min(MAKE_BYTES));
-        write_all_at(io, &file, ZEROS.get(..part).unwrap_or(&ZEROS), offset)?;
-        io.sync(&file)?;
-        offset += part as u64;
+        let left = usize::try_from(bytes - offset).unwrap_or(usize::MAX);
+        let zeros = ZEROS.get(..left).unwrap_or(&ZEROS);
+        write_all_at(io, &file, zeros, offset)?;
+        offset += zeros.len() as u64;
+        if offset.is_multiple_of(PART_BYTES) {
+            io.sync(&file)?;
+        }
     }
     file.sync_all()?;
     sync_parent(path)

@@ -228,6 +228,17 @@ impl Shared {
         lock(&self.confirmed).elapsed() < self.trust
     }
 
+    /// Waits for what the store's own threads do. Whoever submits may be a task of another runtime.
+    fn wait<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let (done, result) = std::sync::mpsc::sync_channel(1);
+        self.runtime.spawn(async move { done.send(work.await) });
+        let ended = || Err(Fault::Retry { what: "the store's threads have ended".to_owned() });
+        result.recv().unwrap_or_else(|_| ended())
+    }
+
     /// It was the writer when this was asked.
     fn confirm(&self, asked: Instant) {
         *lock(&self.answered) = Instant::now();
@@ -289,14 +300,16 @@ impl Store for ObjectStore {
         }
         let shared = &self.shared;
         let asked = Instant::now();
-        let taken = shared.runtime.block_on(shared.patiently(shared.db.write(writes)));
+        let writer = shared.clone();
+        let taken = shared.wait(async move { writer.patiently(writer.db.write(writes)).await });
         let taken = taken.map_err(|fault| shared.poison(fault))?;
         shared.wanted.notify_one();
         self.stats.commits += 1;
         self.stats.bytes_written += bytes;
         let shared = shared.clone();
         Ok(Ticket::when(move || {
-            let durable = shared.runtime.block_on(shared.patiently(taken.await_durable()));
+            let waiting = shared.clone();
+            let durable = shared.wait(async move { waiting.patiently(taken.await_durable()).await });
             durable.map_err(|fault| shared.poison(fault))?;
             shared.confirm(asked);
             Ok(())

@@ -264,3 +264,37 @@ fn bodies_that_are_read_one_after_the_other_are_what_the_store_has() {
         store.flush().unwrap();
     }
 }
+
+#[test]
+fn bodies_that_follow_each_other_are_at_hand_and_read_on_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    let mut batch = Batch::default();
+    (0..1000_u64).for_each(|number| batch.put(Space::Body, number.to_be_bytes(), number.to_string()));
+    store.commit(batch).unwrap();
+    store.flush().unwrap();
+    let bodies = store.bodies();
+    let at_hand = |number: u64| bodies.at_hand(&number.to_be_bytes());
+    assert_eq!((at_hand(0), bodies.is_low()), (None, false), "nobody has asked for anything");
+    // From the second on it is a run.
+    for number in 0..2_u64 {
+        assert_eq!(bodies.get(&number.to_be_bytes()), Ok(Some(number.to_string().into())));
+    }
+    let mut read = 2;
+    while let Some(body) = at_hand(read) {
+        assert_eq!(body, read.to_string());
+        read += 1;
+        if bodies.is_low() {
+            assert!(!bodies.is_low(), "one is told, once");
+            bodies.read_on();
+        }
+    }
+    assert_eq!(read, 1000, "it was read on before there was nothing left");
+    // What the base has now is read anew.
+    assert_eq!(bodies.get(&500_u64.to_be_bytes()), Ok(Some("500".into())));
+    assert_eq!(bodies.get(&501_u64.to_be_bytes()), Ok(Some("501".into())));
+    assert!(at_hand(502).is_some());
+    store.commit(put("key", "value")).unwrap();
+    store.flush().unwrap();
+    assert_eq!(at_hand(503), None, "a checkpoint empties it");
+}
