@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fjall::compaction::Leveled;
-use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy};
+use fjall::config::FilterPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
 use super::io::{Io, is_full, sync_folder};
@@ -29,17 +29,14 @@ const LOOSE_LOOKS: usize = 250;
 /// and many tables may lie loose before it is worth to merge them with everything else.
 fn header_options() -> KeyspaceCreateOptions {
     let options = KeyspaceCreateOptions::default().filter_policy(FilterPolicy::disabled());
-    let strategy = Leveled::default().with_l0_threshold(16).with_table_target_size(8 << 20);
-    options.compaction_strategy(Arc::new(strategy))
+    options.compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(16)))
 }
 
 /// Bodies are put at the end and deleted near the front: small tables, so that what lies between is not merged each time.
 fn body_options() -> KeyspaceCreateOptions {
-    let options = KeyspaceCreateOptions::default().filter_policy(FilterPolicy::disabled());
-    let options = options.data_block_size_policy(BlockSizePolicy::all(32 << 10));
-    let options = options.data_block_compression_policy(CompressionPolicy::disabled());
-    let options = options.compaction_strategy(Arc::new(Leveled::default().with_table_target_size(16 << 20)));
-    options.with_kv_separation(Some(KvSeparationOptions::default().separation_threshold(64 << 10)))
+    let options = KeyspaceCreateOptions::default();
+    let options = options.compaction_strategy(Arc::new(Leveled::default().with_table_target_size(4 << 20)));
+    options.with_kv_separation(Some(KvSeparationOptions::default().separation_threshold(512)))
 }
 
 /// Up to where the base contains the log.
@@ -131,8 +128,7 @@ impl Base {
     }
 
     /// Takes in changes of one space, in the order of their keys: values, and nothing for what is deleted. All of them are durable
-    /// and visible when it returns. What lies beyond the last key gets tables of its own, which need not be merged with those
-    /// before; if that fails, the rest is there already. Answers how many there were.
+    /// and visible when it returns, or none. Answers how many there were.
     pub(crate) fn take_in<'r>(
         &self,
         space: Space,
@@ -150,13 +146,8 @@ impl Base {
         self.io.before_base_write().map_err(|error| fault(error.into()))?;
         let mut tables = keyspace.start_ingestion().map_err(fault)?;
         let mut count = 0;
-        let (mut highest, mut beyond) = (None, false);
+        let mut highest = None;
         for (key, value) in records {
-            if !beyond && key > &**last {
-                beyond = true;
-                tables.finish().map_err(fault)?;
-                tables = keyspace.start_ingestion().map_err(fault)?;
-            }
             match value {
                 Some(value) => {
                     tables.write(key, seal(key, value)).map_err(fault)?;
