@@ -431,7 +431,14 @@ mod tests {
 
         let mut first = server.connect();
         assert_eq!(first.call(&["PING"]), Frame::Simple("PONG".into()));
-        let _second = server.connect();
+        // The connection of before counts until its end has been seen.
+        let mut second = None;
+        eventually("there is room for two", || {
+            let mut conn = server.connect();
+            let answer = conn.send(&["PING"]).and_then(|()| conn.read());
+            second = answer.is_ok_and(|answer| answer == Frame::Simple("PONG".into())).then_some(conn);
+            second.is_some()
+        });
         eventually("one more is refused", || {
             exchange(&server.address.to_string(), b"") == "-ERR max number of clients reached\r\n"
         });
