@@ -3,6 +3,8 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use haul_client::resp::Frame;
 use haul_engine::{Event, Name};
@@ -16,6 +18,8 @@ use crate::dialect::{DataLimits, Env, ErrorFormat, Plan, Render, native, qless};
 
 /// Room for what a probe and the tests write; far more than a test waits for.
 const PATIENCE_TURNS: usize = 5000;
+/// And how long, where nothing can be counted.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Nobody;
 
@@ -107,7 +111,7 @@ impl Rig {
                 Ok(_) => return,
                 Err(fault) => assert!(matches!(fault, Fault::Full { .. }), "{fault}"),
             }
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(2));
         }
         panic!("the disk stays full");
     }
@@ -323,10 +327,10 @@ fn mix_faults(rig: &Rig) {
     }
 }
 
-/// A store that takes rounds in at once and makes them durable when it is told to.
+/// A store that takes rounds in at once and makes them durable when this returns.
 struct Slow {
     inner: haul_store::MemoryStore,
-    landings: Arc<std::sync::Mutex<std::sync::mpsc::Receiver<Result<(), Fault>>>>,
+    land: Arc<dyn Fn() -> Result<(), Fault> + Send + Sync>,
     /// To wait is what makes them durable, as on a disk.
     lazy: bool,
 }
@@ -345,8 +349,8 @@ impl Store for Slow {
             return Ok(haul_store::Ticket::durable());
         }
         self.inner.commit(batch)?;
-        let landings = self.landings.clone();
-        let land = move || landings.lock().unwrap().recv().unwrap();
+        let land = self.land.clone();
+        let land = move || land();
         Ok(if self.lazy { haul_store::Ticket::by(land) } else { haul_store::Ticket::when(land) })
     }
 
@@ -366,24 +370,35 @@ impl Store for Slow {
 /// A shard on a slow store, and what makes its rounds land.
 fn slow_rig(lazy: bool) -> (Rig, std::sync::mpsc::Sender<Result<(), Fault>>) {
     let (land, landings) = std::sync::mpsc::channel();
-    let landings = Arc::new(std::sync::Mutex::new(landings));
+    let landings = std::sync::Mutex::new(landings);
+    let landing = move || landings.lock().unwrap().recv().unwrap();
+    let (disk, shard) = slow_shard(lazy, Arc::new(landing), Settings::default(), Common::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    (Rig { disk, shard, runtime }, land)
+}
+
+fn slow_shard(
+    lazy: bool,
+    land: Arc<dyn Fn() -> Result<(), Fault> + Send + Sync>,
+    settings: Settings,
+    common: Common,
+) -> (MemoryDisk, Shard) {
     let disk = MemoryDisk::new();
     let opened = disk.clone();
     let mut open: OpenStore = Box::new(move || {
-        Ok(Box::new(Slow { inner: opened.open(), landings: landings.clone(), lazy }) as Box<dyn Store>)
+        Ok(Box::new(Slow { inner: opened.open(), land: land.clone(), lazy }) as Box<dyn Store>)
     });
     let core = Core::load(open().unwrap()).unwrap();
-    let (shard, _) = start(core, open, Settings::default(), Box::new(Nobody)).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    (Rig { disk, shard, runtime }, land)
+    let (shard, _) = start_with(core, open, settings, Box::new(Nobody), common).unwrap();
+    (disk, shard)
 }
 
 impl Rig {
     /// Sends a line, and the next once this one is applied: each is a round of its own.
     fn begin(&self, line: &str) -> impl Future<Output = Result<Delivery, Gone>> + use<> {
-        let before = self.shard.counters().calls.load(std::sync::atomic::Ordering::Relaxed);
+        let before = self.shard.counters().calls.load(Ordering::Relaxed);
         let answer = self.shard.send(vec![plan(line).call], Vec::new(), None);
-        while self.shard.counters().calls.load(std::sync::atomic::Ordering::Relaxed) == before {
+        while self.shard.counters().calls.load(Ordering::Relaxed) == before {
             std::thread::yield_now();
         }
         answer
@@ -398,10 +413,10 @@ fn several_rounds_are_on_their_way_and_nothing_leaves_before_it_is_durable() {
     let look = rig.begin("LENGTH q");
     let mut answers = Box::pin(async { (one.await, two.await, look.await) });
     rig.runtime.block_on(async {
-        let early = tokio::time::timeout(std::time::Duration::from_millis(50), &mut answers).await;
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut answers).await;
         assert!(early.is_err(), "an answer left before its round was durable");
         land.send(Ok(())).unwrap();
-        let early = tokio::time::timeout(std::time::Duration::from_millis(50), &mut answers).await;
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut answers).await;
         assert!(early.is_err(), "the look left before the second round was durable");
         land.send(Ok(())).unwrap();
         let (one, two, look) = answers.await;
@@ -467,7 +482,7 @@ fn while_a_round_is_synced_the_next_is_applied_if_many_wait() {
         land.send(Ok(())).unwrap();
         rig.runtime.block_on(answer).unwrap();
         // One round is being synced, the next is applied and can go no further; the third waits.
-        let applied = || rig.shard.counters().calls.load(std::sync::atomic::Ordering::Relaxed) as usize;
+        let applied = || rig.shard.counters().calls.load(Ordering::Relaxed) as usize;
         while applied() < LESSONS + 1 + 2 * super::pace::CALLS_MIN {
             std::thread::yield_now();
         }
@@ -500,4 +515,30 @@ fn who_comes_together_shares_a_round_on_a_lane_and_a_stop_answers_everybody() {
     ));
     let core = Core::load(Box::new(rig.disk.open())).unwrap();
     assert_eq!(core.engine().jobs(), 510);
+}
+
+#[test]
+fn a_round_left_open_on_a_lane_is_never_left_alone() {
+    // Syncs of many lengths, so that a round has waited long enough at any point of the shard's way.
+    let syncs = AtomicU64::new(0);
+    let sync = move || {
+        let length = Duration::from_micros(syncs.fetch_add(1, Ordering::Relaxed) % 64);
+        let began = crate::clock::instant();
+        while began.elapsed() < length {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    };
+    let lane = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let common = Common::default().at(Some(lane.handle().clone()));
+    let settings = Settings { idle_tick: Duration::from_secs(24 * 3600), ..Settings::default() };
+    let (_, shard) = slow_shard(true, Arc::new(sync), settings, common);
+    let asked = async {
+        for at in 0..3000 {
+            let call = plan(&format!("PUT q k 1 JID j{at}")).call;
+            shard.ask(vec![call], Vec::new()).await.unwrap();
+        }
+    };
+    let done = lane.block_on(async { tokio::time::timeout(PATIENCE, asked).await });
+    assert!(done.is_ok(), "a round waits for the next look at the world");
 }

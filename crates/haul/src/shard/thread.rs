@@ -35,11 +35,18 @@ pub(crate) struct Settings {
     pub(crate) round_bytes_max: usize,
     /// Rounds given to the store and not durable yet at most: what hides the time a slow store takes.
     pub(crate) rounds_in_flight_max: usize,
+    /// How often to look at the world without being asked: stop requests, a full disk.
+    pub(crate) idle_tick: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { round_calls_max: 4096, round_bytes_max: 16 << 20, rounds_in_flight_max: 32 }
+        Settings {
+            round_calls_max: 4096,
+            round_bytes_max: 16 << 20,
+            rounds_in_flight_max: 32,
+            idle_tick: Duration::from_millis(250),
+        }
     }
 }
 
@@ -52,8 +59,6 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// How often to look at the world without being asked: stop requests, a full disk.
-const IDLE_TICK: Duration = Duration::from_millis(250);
 /// Rounds of one request each after a round that was too large.
 const CAREFUL_ROUNDS: usize = 1000;
 /// Between attempts to open a store that failed.
@@ -291,14 +296,18 @@ impl Loop {
     async fn run(mut self, mut core: Core) -> Result<(), Fault> {
         let (mut last_look, mut stop) = (0.0, false);
         loop {
-            if let Err(fault) = self.settle(&mut core, stop).await {
-                core = self.recover(core, &fault).await?;
-            }
+            let is_open = match self.settle(&mut core, stop).await {
+                Ok(is_open) => is_open,
+                Err(fault) => {
+                    core = self.recover(core, &fault).await?;
+                    false
+                }
+            };
             if stop {
                 return self.end(core).await;
             }
-            let wait = patience(&core);
-            let first = self.next(wait).await;
+            let wait = self.patience(&core);
+            let first = self.next(wait, is_open).await;
             let clock = clock::now();
             stop = match first {
                 Some(Message::Request(request)) => {
@@ -314,7 +323,7 @@ impl Loop {
             if self.draining.load(Ordering::Acquire) {
                 core.end_all_waits();
             }
-            if clock - last_look > IDLE_TICK.as_secs_f64() {
+            if clock - last_look > self.settings.idle_tick.as_secs_f64() {
                 last_look = clock;
                 if let Err(fault) = self.look_around(&mut core, clock) {
                     core = self.recover(core, &fault).await?;
@@ -323,17 +332,19 @@ impl Loop {
         }
     }
 
-    /// Lets out what has become durable, and gives the open round to the store unless it may still grow.
-    async fn settle(&mut self, core: &mut Core, stop: bool) -> Result<(), Fault> {
+    /// Lets out what has become durable, and gives the open round to the store unless it may still grow; whether it was left open.
+    async fn settle(&mut self, core: &mut Core, stop: bool) -> Result<bool, Fault> {
         self.flight.land(self.settings.rounds_in_flight_max - 1).await?;
-        if !core.has_work() {
+        let mut is_open = core.has_work();
+        if !is_open {
             self.gathered = Gathered::default();
         } else if stop || !self.may_grow() {
             self.finish(core).await?;
             self.owes_turn = !self.flight.pace.is_alone();
+            is_open = false;
         }
         self.let_out();
-        Ok(())
+        Ok(is_open)
     }
 
     /// Whether the open round is to take in who comes: the one before is just being synced, so it can be no sooner; or, on a
@@ -408,8 +419,17 @@ impl Loop {
         spawn_blocking(move || core.close()).await.unwrap_or_else(|error| Err(no_thread(&error)))
     }
 
-    /// The next message; none when something is due by itself.
-    async fn next(&mut self, wait: Duration) -> Option<Message> {
+    /// How long nothing happens by itself.
+    fn patience(&self, core: &Core) -> Duration {
+        let tick = self.settings.idle_tick;
+        match core.next_wake() {
+            Some(wake) => Duration::from_secs_f64((wake - clock::now()).clamp(0.0, tick.as_secs_f64())),
+            None => tick,
+        }
+    }
+
+    /// The next message; none when something is due by itself, or when nobody comes to a round that was left open for them.
+    async fn next(&mut self, wait: Duration, is_open: bool) -> Option<Message> {
         if std::mem::take(&mut self.owes_turn) && !self.arrived.is_empty() {
             // Whoever sends from elsewhere must not keep the tasks of this thread waiting.
             yield_now().await;
@@ -419,8 +439,9 @@ impl Loop {
             Err(TryRecvError::Disconnected) => return Some(Message::Stop),
             Err(TryRecvError::Empty) => {}
         }
-        if self.is_gathering() {
-            // The other tasks of this thread read what has arrived meanwhile.
+        if is_open && !self.flight.is_syncing() {
+            // The other tasks of this thread read what has arrived meanwhile. Not asked of the clock again: it may say by now that
+            // the round is to wait no longer, and nobody else would end it.
             yield_now().await;
             let next = self.arrived.try_recv().ok();
             self.gathered.is_all = next.is_none();
@@ -580,14 +601,6 @@ fn reopen(open: &mut OpenStore, stopping: &AtomicBool) -> Result<Box<dyn Store>,
                 std::thread::sleep(REOPEN_PAUSE);
             }
         }
-    }
-}
-
-/// How long nothing happens by itself.
-fn patience(core: &Core) -> Duration {
-    match core.next_wake() {
-        Some(wake) => Duration::from_secs_f64((wake - clock::now()).clamp(0.0, IDLE_TICK.as_secs_f64())),
-        None => IDLE_TICK,
     }
 }
 
