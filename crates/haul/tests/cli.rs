@@ -686,3 +686,26 @@ fn shells_are_given_completions() {
         run(haul(), &format!("completions {shell}"), "").says(&[words, "heartbeat"]);
     }
 }
+
+#[test]
+fn the_limits_of_machine_and_disk_are_measured_without_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display();
+    let measured =
+        |line: &str| run(haul(), &format!("--json bench --folder {at} {line}"), "").exits(0).json();
+    let report =
+        measured("--driver synced-ping --connections 3 --pipeline 4 --jobs 1200 --payload 10")["phases"][0]
+            .clone();
+    assert_eq!((&report["name"], &report["jobs"]), (&json!("ping"), &json!(1200)));
+    assert_eq!(report["bytes_written_per_job"], json!(10.0));
+    // No more syncs than lots of 4, and no fewer than if all three came together each time.
+    let syncs = report["fsyncs_per_job"].as_f64().unwrap() * 1200.0;
+    assert!((100.0..=300.5).contains(&syncs), "{report}");
+    let report = measured("--driver append --batch 5 --payload 20 --duration 0.1")["phases"][0].clone();
+    assert_eq!((&report["bytes_written_per_job"], &report["fsyncs_per_job"]), (&json!(20.0), &json!(0.2)));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+    for driver in ["synced-ping", "append"] {
+        let line = format!("bench --driver {driver} --folder {at}/none --duration 0.1");
+        run(haul(), &line, "").refuses(1, &["could not be made"]);
+    }
+}

@@ -26,6 +26,9 @@ pub(super) enum Kind {
     Qless,
     /// put, reserve, delete: beanstalkd
     Beanstalk,
+    /// PING to a server of its own that does nothing but append --payload bytes for each to a file in --folder and sync it, once
+    /// for all that came together, before it answers: what any server can do at most that syncs before it answers
+    SyncedPing,
     /// No server: append --batch times --payload bytes to a file in --folder and sync it, over and over; what the disk can do
     Append,
 }
@@ -130,7 +133,7 @@ impl Driver {
         let mut start = BytesMut::new();
         let (mut head, mut tail) = (DATA_HEAD.to_owned(), DATA_TAIL.to_owned());
         match self.shape.kind {
-            Kind::Ping => encode_request(&["PING"], &mut start),
+            Kind::Ping | Kind::SyncedPing => encode_request(&["PING"], &mut start),
             Kind::Haul => {
                 write_array_header(4, &mut start);
                 ["HAUL.PUT", queue, "bench"].iter().for_each(|arg| write_bulk(arg.as_bytes(), &mut start));
@@ -188,7 +191,7 @@ impl Driver {
             }
             Kind::Beanstalk => out.put_slice(format!("reserve-with-timeout {wait}\r\n").as_bytes()),
             // Ping and append pop nothing; qless's pop carries the time.
-            Kind::Ping | Kind::Qless | Kind::Append => {}
+            Kind::Ping | Kind::SyncedPing | Kind::Qless | Kind::Append => {}
         }
         out
     }
@@ -252,7 +255,7 @@ impl Desk {
 
     pub(super) fn write_put(&mut self, out: &mut BytesMut) {
         match self.driver.shape.kind {
-            Kind::Ping => out.put_slice(&self.put.start),
+            Kind::Ping | Kind::SyncedPing => out.put_slice(&self.put.start),
             Kind::Haul | Kind::HaulBulk | Kind::Http | Kind::Beanstalk | Kind::Append => {
                 out.put_slice(&self.put.start);
                 (0..self.batch()).for_each(|_| self.write_data(out));
@@ -344,7 +347,7 @@ impl Desk {
     /// Writes the completes of these jids; answers how many commands that took.
     pub(super) fn write_completes(&mut self, jids: &Jids, out: &mut BytesMut) -> usize {
         match self.driver.shape.kind {
-            Kind::Ping | Kind::Append => 0,
+            Kind::Ping | Kind::SyncedPing | Kind::Append => 0,
             Kind::Beanstalk => {
                 for jid in jids.iter() {
                     out.put_slice(b"delete ");

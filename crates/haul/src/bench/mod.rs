@@ -1,8 +1,8 @@
 //! `haul bench`: a load generator for Haul and, with the same bytes, for Redis with a qless script and for beanstalkd.
 //!
 //! A map: `driver` writes a server's commands, `reply` reads its answers, `link` is a connection, `load` keeps the
-//! connections busy, `server` asks the server what it spent, `append` is the disk without a server, `report` shows it
-//! all. One thread, so that the generator
+//! connections busy, `server` asks the server what it spent, `append` is the disk without a server, `synced` a server
+//! without jobs, `report` shows it all. One thread, so that the generator
 //! leaves the cores to the server. It knows servers only by their addresses.
 
 mod append;
@@ -13,6 +13,7 @@ mod load;
 mod reply;
 mod report;
 mod server;
+mod synced;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ enum Workload {
   haul bench
   haul bench --driver haul-bulk --batch 100 --pipeline 1 --duration 10
   haul bench --driver ping --pipeline 1
+  haul bench --driver synced-ping --pipeline 1 --payload 200 --folder /var/lib/haul
   haul bench --workload delivery --connections 2 --rate 50
   haul bench --tenants a,b,c,d --connections 64
   haul bench --driver append --batch 100 --payload 700 --folder /var/lib/haul
@@ -103,7 +105,7 @@ pub(crate) struct Bench {
     /// Puts, or syncs, a second, all connections together, for the workload delivery
     #[arg(long, value_name = "N", default_value_t = 100.0)]
     rate: f64,
-    /// Where the driver append has its file
+    /// Where the drivers append and synced-ping have their file
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
     /// The Lua text of qless or reqless, for the driver qless
@@ -179,6 +181,9 @@ async fn measure(bench: &Bench, token: Option<&str>) -> anyhow::Result<Report> {
             phases: vec![Phase::new("append", worked, spent)],
         });
     }
+    if bench.driver == Kind::SyncedPing {
+        return measure_synced(bench).await;
+    }
     let mut server = server::Server::connect(&bench.address, bench.driver.speech(), token).await?;
     let sha = match &script {
         Some(text) => server.load_script(text).await?,
@@ -189,11 +194,8 @@ async fn measure(bench: &Bench, token: Option<&str>) -> anyhow::Result<Report> {
     if bench.backlog > 0 {
         fill(bench, &driver, token).await?;
     }
-    let mut seats = seats(bench, &driver, bench.pipeline as usize).await?;
-    let goal = match bench.jobs {
-        Some(jobs) => Goal::Jobs(jobs),
-        None => Goal::Seconds(bench.duration),
-    };
+    let mut seats = seats(bench, &driver, &bench.address, bench.pipeline as usize).await?;
+    let goal = goal(bench);
     let mut phases = Vec::new();
     for stage in stages(bench) {
         let before = server.usage().await?;
@@ -205,9 +207,28 @@ async fn measure(bench: &Bench, token: Option<&str>) -> anyhow::Result<Report> {
     Ok(Report { setting: report::Setting::of(bench), phases })
 }
 
+fn goal(bench: &Bench) -> Goal {
+    match bench.jobs {
+        Some(jobs) => Goal::Jobs(jobs),
+        None => Goal::Seconds(bench.duration),
+    }
+}
+
+/// The server is a thread of this process.
+async fn measure_synced(bench: &Bench) -> anyhow::Result<Report> {
+    let server = synced::start(&bench.folder, bench.payload)?;
+    let shape = Shape { kind: Kind::SyncedPing, batch: 1, payload_bytes: bench.payload };
+    let driver = Driver::new(shape, "", None);
+    let seats = seats(bench, &driver, &server.address, bench.pipeline as usize).await?;
+    let before = server.spent();
+    let (worked, _) = load::run(seats, Stage::Ping, goal(bench)).await?;
+    let spent = server.spent().since(&before);
+    Ok(Report { setting: report::Setting::of(bench), phases: vec![Phase::new("ping", worked, spent)] })
+}
+
 fn stages(bench: &Bench) -> Vec<Stage> {
     match (bench.driver, bench.workload) {
-        (Kind::Ping, _) => vec![Stage::Ping],
+        (Kind::Ping | Kind::SyncedPing, _) => vec![Stage::Ping],
         (_, Workload::Put) => vec![Stage::Put],
         (_, Workload::Lifecycle) => vec![Stage::Cycle],
         (_, Workload::Phases) => vec![Stage::Put, Stage::Pop, Stage::Complete],
@@ -235,13 +256,13 @@ fn rename_extend(text: &str) -> String {
         .replace("table.extend", "table_extend")
 }
 
-async fn seats(bench: &Bench, driver: &Driver, pipeline: usize) -> anyhow::Result<Vec<Seat>> {
+async fn seats(bench: &Bench, driver: &Driver, address: &str, pipeline: usize) -> anyhow::Result<Vec<Seat>> {
     let mut seats = Vec::new();
     for number in 0..bench.connections {
         let queue = format!("bench-{}", number % bench.queues);
         let mut desk = driver.desk(&queue, number);
         desk.tenant = bench.tenants.get(number as usize % bench.tenants.len().max(1)).cloned();
-        let address = if desk.speech() == Speech::Http { &bench.http } else { &bench.address };
+        let address = if desk.speech() == Speech::Http { &bench.http } else { address };
         let seat = Seat::connect(address, desk, pipeline).await?;
         let producers = bench.connections / 2;
         let is_producer = bench.workload == Workload::Delivery && number < producers;
@@ -261,7 +282,7 @@ async fn fill(bench: &Bench, driver: &Driver, token: Option<&str>) -> anyhow::Re
         }
         _ => (driver.clone(), 64),
     };
-    let seats = seats(bench, &driver, pipeline).await?;
+    let seats = seats(bench, &driver, &bench.address, pipeline).await?;
     load::run(seats, Stage::Put, Goal::Jobs(bench.backlog)).await?;
     Ok(())
 }

@@ -112,6 +112,19 @@ impl Server {
     }
 }
 
+impl Spent {
+    /// What was used after that.
+    pub(super) fn since(self, before: &Spent) -> Spent {
+        let difference = |now: Option<f64>, then: Option<f64>| Some(now? - then?);
+        Spent {
+            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
+            fsyncs: difference(self.fsyncs, before.fsyncs),
+            bytes: difference(self.bytes, before.bytes),
+            own_cpu_seconds: self.own_cpu_seconds - before.own_cpu_seconds,
+        }
+    }
+}
+
 /// User and system time of this process, from `/proc`; in clock ticks of 10 ms.
 pub(super) fn own_cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
