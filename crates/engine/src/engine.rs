@@ -211,6 +211,17 @@ impl Engine {
         self.round.bodies.get(usize::try_from(index).ok()?).map(|(bytes, _)| bytes)
     }
 
+    /// The number that the next body gets.
+    pub fn next_body(&self) -> BodyId {
+        BodyId(self.round.first_body + self.round.bodies.len() as u64)
+    }
+
+    /// Gives no body a number before this one: somebody may still ask for those of an engine that was here before. No round may be
+    /// open.
+    pub fn number_bodies_from(&mut self, next: BodyId) {
+        self.round.first_body = self.round.first_body.max(next.0);
+    }
+
     /// The body that a job's data is, unless it is short or there is no such job.
     pub fn data_body(&self, tenant: &Name, jid: &Name) -> Option<BodyId> {
         self.tenants.get(tenant)?.jobs.get(jid)?.data.body()

@@ -7,7 +7,8 @@ use crate::Name;
 /// Texts up to this many bytes stay in memory: a record of their own would cost more than it saves.
 pub(crate) const TEXT_INLINE_MAX: usize = 48;
 
-/// The number of a body in the store. Never reused while the engine lives; a body never changes.
+/// The number of a body in the store. Never reused while a process lives; a body never changes. After a start, the numbers behind
+/// the last body that is needed are given again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BodyId(pub u64);
 

@@ -461,7 +461,8 @@ impl<'a> Reader<'a> {
         if count > POP_COUNT_MAX {
             return Err(format!("COUNT is larger than the limit pop-count-max, {POP_COUNT_MAX}"));
         }
-        let wait = words.number("WAIT")?.filter(|seconds| *seconds > 0.0);
+        // For no job there is nothing to wait for.
+        let wait = words.number("WAIT")?.filter(|seconds| *seconds > 0.0 && count > 0);
         if wait.is_some_and(|seconds| seconds > WAIT_SECONDS_MAX) {
             return Err(format!("WAIT is larger than the limit wait-seconds-max, {WAIT_SECONDS_MAX}"));
         }

@@ -11,7 +11,7 @@ use super::load;
 use super::outlet::Done;
 use super::tally::Slot;
 use super::thread::Counters;
-use super::waiters::{Waiter, Waiters};
+use super::waiters::{Waiter, Waiters, Want};
 use crate::bus::Listeners;
 
 /// Bytes of recently written bodies kept at hand for the pops that follow their puts.
@@ -190,8 +190,9 @@ impl Core {
         self.source.clone()
     }
 
-    /// Answers given before this state was loaded again read their bodies here too.
-    pub(crate) fn take_over(&mut self, source: Source) {
+    /// Answers given before this state was loaded again read their bodies here too, and find none that is another's now.
+    pub(crate) fn take_over(&mut self, source: Source, next_body: BodyId) {
+        self.engine.number_bodies_from(next_body);
         match source.write() {
             Ok(mut bodies) => *bodies = self.bodies.clone(),
             Err(poisoned) => *poisoned.into_inner() = self.bodies.clone(),
@@ -233,7 +234,9 @@ impl Core {
 
     /// The next moment something may happen by itself.
     pub(crate) fn next_wake(&self) -> Option<f64> {
-        self.waiters.next_wake()
+        // On a full disk nobody is served; a probe that succeeds looks at all.
+        let look = self.waiters.next_look().filter(|_| self.full.is_none());
+        look.into_iter().chain(self.waiters.next_deadline()).min_by(f64::total_cmp)
     }
 
     pub(crate) fn close(self) -> Result<(), Fault> {
@@ -357,21 +360,27 @@ impl Core {
         self.end_waits(clock);
     }
 
-    /// Serves the waiters of one queue, oldest first, until one goes away empty-handed.
+    /// Serves the waiters of one queue, oldest first, until all that is left to want was wanted in vain.
     fn serve(&mut self, tenant: &Name, queue: &Name, clock: f64) {
-        while let Some(id) = self.waiters.first(tenant, queue) {
+        let mut missing = Vec::new();
+        while let Some((id, want)) = self.waiters.first(tenant, queue, &missing) {
             let Some(mut call) = self.waiters.call(id) else { break };
             let (ready, due) = self.engine.outlook(tenant, queue, clock);
-            if !ready && !matches!(call.command, Command::Keyspace(_)) {
+            let wants_job = matches!(want, Want::Jobs(_));
+            if wants_job && !ready {
                 self.waiters.look_again(tenant, queue, due.filter(|due| *due > clock));
-                break;
+                missing.push(want);
+                continue;
             }
             (call.now, call.clock) = (clock, clock);
             let outcome = self.call(call);
             if is_empty_handed(&outcome) {
-                // Something bars the way (a limit, a throttle) or fell due without effect: no sooner than in a second.
-                self.waiters.look_again(tenant, queue, due.map(|due| due.max(clock + 1.0)));
-                break;
+                if wants_job {
+                    // Something bars the way (a limit, a throttle, other klasses), and nobody may ever tell that it is gone.
+                    self.waiters.look_again(tenant, queue, Some(clock + 1.0));
+                }
+                missing.push(want);
+                continue;
             }
             if let Some(waiter) = self.waiters.remove(id) {
                 self.open.push(Answer { done: waiter.done, outcomes: Some(vec![outcome]) });
@@ -580,6 +589,19 @@ mod tests {
 
     fn has(recent: &Recent, id: u64) -> bool {
         recent.get(BodyId(id)).is_some()
+    }
+
+    #[test]
+    fn on_a_full_disk_only_deadlines_wake() {
+        let mut core = Core::load(Box::new(haul_store::MemoryDisk::new().open())).unwrap();
+        let waiting =
+            crate::shard::tests::tell(&mut core, crate::shard::tests::plan("POP w WAIT 60 QUEUES q"), 0.0);
+        core.full = Some(Full { fault: Fault::Fenced, bytes: 0 });
+        core.waiters.look_at_all(1.0);
+        assert_eq!(core.next_wake(), Some(60.0));
+        core.full = None;
+        assert_eq!(core.next_wake(), Some(1.0));
+        drop(waiting);
     }
 
     #[test]

@@ -226,6 +226,67 @@ fn who_has_left_a_blocked_pop_gets_no_job() {
     assert_eq!(core.waiting(), 0);
 }
 
+/// Has a core do it now, and lets its answers out.
+pub(super) fn tell(core: &mut Core, plan: Plan, clock: f64) -> oneshot::Receiver<Delivery> {
+    let Plan { call, wait, .. } = plan;
+    let (done, answer) = oneshot::channel();
+    core.apply(Request { calls: vec![call], watched: Vec::new(), wait, done: done.into() }, clock);
+    wake(core, clock);
+    answer
+}
+
+fn wake(core: &mut Core, clock: f64) {
+    core.wake(clock);
+    core.finish().unwrap().release(&mut Nobody).into_iter().for_each(|answer| answer.send());
+}
+
+#[test]
+fn who_waits_in_vain_bars_nobody_who_wants_something_else() {
+    let mut core = Core::load(Box::new(MemoryDisk::new().open())).unwrap();
+    let key = |name, words: &[&[u8]]| crate::dialect::keys::read(name, words, &env()).unwrap();
+    let lines = ["KLASS a", "KLASS b", "KLASS b", "KLASS a KLASS b"];
+    let lines = lines.map(|klasses| plan(&format!("POP w WAIT 60 {klasses} QUEUES q")));
+    let mut waiting = lines.map(|plan| tell(&mut core, plan, 0.0));
+    let mut list = tell(&mut core, key("blpop", &[b"q", b"60"]), 0.0);
+    let mut served = |core: &mut Core, what: Plan| {
+        drop(tell(core, what, 1.0));
+        waiting.each_mut().map(|answer| answer.try_recv().is_ok())
+    };
+    assert_eq!(served(&mut core, plan("PUT q b 1 JID j1")), [false, true, false, false]);
+    assert_eq!(served(&mut core, key("rpush", &[b"q", b"x"])), [false; 4]);
+    assert!(list.try_recv().is_ok());
+    let both = [plan("PUT q b 1 JID j2"), plan("PUT q b 1 JID j3")].map(|put| served(&mut core, put));
+    assert_eq!(both, [[false, false, true, false], [false, false, false, true]]);
+    assert_eq!(core.waiting(), 1);
+
+    // Something is there, and is not for those who wait: nobody may ever tell when that ends, so it is looked for each second.
+    drop(tell(&mut core, plan("PUT q b 1 JID j4"), 1.0));
+    for clock in [1.0, 2.0, 3.0] {
+        wake(&mut core, clock);
+        assert_eq!(core.next_wake(), Some(clock + 1.0));
+    }
+    assert!(plan("POP w WAIT 60 COUNT 0 QUEUES q").wait.is_none(), "there is nothing to wait for");
+}
+
+#[test]
+fn a_shard_whose_store_cannot_be_loaded_again_ends_when_it_is_to_end() {
+    let disk = MemoryDisk::new();
+    let core = Core::load(Box::new(disk.open())).unwrap();
+    let open: OpenStore = Box::new(|| Err(Fault::Retry { what: "no disk".to_owned() }));
+    let (shard, ending) = start(core, open, Settings::default(), Box::new(Nobody)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        disk.inject(Inject::Fail);
+        let outcome = shard.ask(vec![plan("PUT q k 1").call], Vec::new()).await;
+        assert!(matches!(outcome.unwrap().outcomes.unwrap().pop(), Some(Outcome::Fault(_))));
+        // It tries to open the store over and over. Whoever waits for it is waited for before it is told to stop.
+        let asked = shard.ask(vec![plan("LENGTH q").call], Vec::new());
+        shard.end_waits();
+        assert!(tokio::time::timeout(PATIENCE, asked).await.unwrap().is_err());
+        assert!(tokio::time::timeout(PATIENCE, ending).await.unwrap().unwrap().is_err());
+    });
+}
+
 #[test]
 fn blocked_pops_of_clients_that_left_are_swept() {
     let disk = MemoryDisk::new();

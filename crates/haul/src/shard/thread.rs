@@ -323,7 +323,8 @@ impl Loop {
             if self.draining.load(Ordering::Acquire) {
                 core.end_all_waits();
             }
-            if clock - last_look > self.settings.idle_tick.as_secs_f64() {
+            // Also when the clock was set back.
+            if (clock - last_look).abs() > self.settings.idle_tick.as_secs_f64() {
                 last_look = clock;
                 if let Err(fault) = self.look_around(&mut core, clock) {
                     core = self.recover(core, &fault).await?;
@@ -542,11 +543,12 @@ impl Loop {
         };
         let full = matches!(fault, Fault::Full { .. })
             .then(|| Full { fault: fault.clone(), bytes: core.round_bytes() });
+        let next_body = core.engine().next_body();
         let (store, waiters) = core.abandon(&told);
         // After these the store is as it was before the round.
         let usable = matches!(fault, Fault::Full { .. } | Fault::TooLarge { .. });
         let mut core = self.reload(store, usable).await?;
-        core.take_over(self.source.clone());
+        core.take_over(self.source.clone(), next_body);
         core.attach(self.publish.listeners(), self.counters.clone());
         self.counters.loading.store(false, Ordering::Relaxed);
         core.resume(waiters, full, clock::now());
@@ -557,10 +559,12 @@ impl Loop {
     /// has to wait for it.
     async fn reload(&mut self, store: Box<dyn Store>, usable: bool) -> Result<Core, Fault> {
         let Some(mut open) = self.open.take() else { return Err(Fault::Fenced) };
-        let stopping = self.stopping.clone();
+        // Draining comes first: until then somebody may wait for this shard who must end before it is told to stop.
+        let (stopping, draining) = (self.stopping.clone(), self.draining.clone());
+        let gives_up = move || stopping.load(Ordering::Acquire) || draining.load(Ordering::Acquire);
         let loading = spawn_blocking(move || {
             let store = Some(store).filter(|_| usable);
-            (load_again(store, &mut open, &stopping), open)
+            (load_again(store, &mut open, &gives_up), open)
         });
         let (core, open) = loading.await.map_err(|error| no_thread(&error))?;
         self.open = Some(open);
@@ -571,15 +575,15 @@ impl Loop {
 fn load_again(
     mut store: Option<Box<dyn Store>>,
     open: &mut OpenStore,
-    stopping: &AtomicBool,
+    gives_up: &impl Fn() -> bool,
 ) -> Result<Core, Fault> {
     loop {
         let opened = match store.take() {
             Some(store) => store,
-            None => reopen(open, stopping)?,
+            None => reopen(open, gives_up)?,
         };
         match Core::load(opened) {
-            Err(fault) if !matches!(fault, Fault::Corrupt { .. } | Fault::Format { .. }) => {
+            Err(fault) if !matches!(fault, Fault::Corrupt { .. } | Fault::Format { .. }) && !gives_up() => {
                 tracing::error!(%fault, "the store could not be loaded; trying again");
                 std::thread::sleep(REOPEN_PAUSE);
             }
@@ -588,14 +592,14 @@ fn load_again(
     }
 }
 
-fn reopen(open: &mut OpenStore, stopping: &AtomicBool) -> Result<Box<dyn Store>, Fault> {
+fn reopen(open: &mut OpenStore, gives_up: &impl Fn() -> bool) -> Result<Box<dyn Store>, Fault> {
     loop {
         match open() {
             Ok(store) => return Ok(store),
             Err(fault @ (Fault::Corrupt { .. } | Fault::Format { .. } | Fault::Fenced)) => {
                 return Err(fault);
             }
-            Err(fault) if stopping.load(Ordering::Acquire) => return Err(fault),
+            Err(fault) if gives_up() => return Err(fault),
             Err(fault) => {
                 tracing::error!(%fault, "the store could not be opened; trying again");
                 std::thread::sleep(REOPEN_PAUSE);

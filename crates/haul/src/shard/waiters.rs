@@ -24,6 +24,22 @@ impl Waiter {
             _ => &[],
         }
     }
+
+    fn want(&self) -> Want {
+        match &self.call.command {
+            Command::Pop(pop) => Want::Jobs(pop.klasses.clone()),
+            _ => Want::Items,
+        }
+    }
+}
+
+/// What one waits for: who wants the same goes away empty-handed alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Want {
+    /// Jobs of these klasses; none: any.
+    Jobs(Vec<Name>),
+    /// What a scratch key has.
+    Items,
 }
 
 type Source = (Name, Name);
@@ -34,7 +50,7 @@ pub(crate) struct Waiters {
     next_id: u64,
     all: HashMap<u64, Waiter>,
     /// Ids grow, so the first has waited longest. By name first: a touched name knows no tenant.
-    of: HashMap<Name, HashMap<Name, BTreeSet<u64>>>,
+    of: HashMap<Name, HashMap<Name, HashMap<Want, BTreeSet<u64>>>>,
     deadlines: BTreeSet<(Score, u64)>,
     /// When to look at a queue again, at most once each.
     due: BTreeSet<(Score, Source)>,
@@ -53,13 +69,14 @@ impl Waiters {
     pub(crate) fn park(&mut self, engine: &Engine, waiter: Waiter, clock: f64) {
         let id = self.next_id;
         self.next_id += 1;
-        let tenant = waiter.call.tenant.clone();
+        let (tenant, want) = (waiter.call.tenant.clone(), waiter.want());
         for source in waiter.sources().to_vec() {
             let (ready, due) = engine.outlook(&tenant, &source, clock);
             // Ready and yet empty-handed: something bars the way, and nobody may ever tell that it is gone.
             let due = if ready { Some(clock + 1.0) } else { due };
             self.look_again(&tenant, &source, due);
-            self.of.entry(source).or_default().entry(tenant.clone()).or_default().insert(id);
+            let wants = self.of.entry(source).or_default().entry(tenant.clone()).or_default();
+            wants.entry_ref(&want).or_default().insert(id);
         }
         self.deadlines.insert((Score::new(waiter.deadline), id));
         self.all.insert(id, waiter);
@@ -70,12 +87,14 @@ impl Waiters {
         self.of.get(name).map_or_else(Vec::new, |tenants| tenants.keys().cloned().collect())
     }
 
-    /// Who has waited longest, and is still there.
-    pub(crate) fn first(&mut self, tenant: &Name, queue: &Name) -> Option<u64> {
+    /// Who has waited longest, and is still there, of those who want something else than is known not to be there.
+    pub(crate) fn first(&mut self, tenant: &Name, queue: &Name, missing: &[Want]) -> Option<(u64, Want)> {
         loop {
-            let id = *self.of.get(queue)?.get(tenant)?.first()?;
+            let wants = self.of.get(queue)?.get(tenant)?.iter().filter(|(want, _)| !missing.contains(want));
+            let (id, want) =
+                wants.filter_map(|(want, ids)| Some((*ids.first()?, want))).min_by_key(|(id, _)| *id)?;
             match self.all.get(&id) {
-                Some(waiter) if !waiter.done.is_closed() => return Some(id),
+                Some(waiter) if !waiter.done.is_closed() => return Some((id, want.clone())),
                 _ => drop(self.remove(id)),
             }
         }
@@ -96,12 +115,14 @@ impl Waiters {
     pub(crate) fn remove(&mut self, id: u64) -> Option<Waiter> {
         let waiter = self.all.remove(&id)?;
         self.deadlines.remove(&(Score::new(waiter.deadline), id));
-        let tenant = &waiter.call.tenant;
+        let (tenant, want) = (&waiter.call.tenant, waiter.want());
         for source in waiter.sources() {
             let Some(tenants) = self.of.get_mut(source) else { continue };
-            if let Some(ids) = tenants.get_mut(tenant) {
-                ids.remove(&id);
-                if ids.is_empty() {
+            if let Some(wants) = tenants.get_mut(tenant) {
+                if wants.get_mut(&want).is_some_and(|ids| ids.remove(&id) && ids.is_empty()) {
+                    wants.remove(&want);
+                }
+                if wants.is_empty() {
                     tenants.remove(tenant);
                     if let Some(due) = self.due_of.remove(&(tenant.clone(), source.clone())) {
                         self.due.remove(&(due, (tenant.clone(), source.clone())));
@@ -162,9 +183,13 @@ impl Waiters {
         ids.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
-    pub(crate) fn next_wake(&self) -> Option<f64> {
-        let due = self.due.first().map(|(due, _)| due.get());
-        let deadline = self.deadlines.first().map(|(deadline, _)| deadline.get());
-        due.into_iter().chain(deadline).min_by(f64::total_cmp)
+    /// When to look at a queue again.
+    pub(crate) fn next_look(&self) -> Option<f64> {
+        self.due.first().map(|(due, _)| due.get())
+    }
+
+    /// When somebody has waited long enough.
+    pub(crate) fn next_deadline(&self) -> Option<f64> {
+        self.deadlines.first().map(|(deadline, _)| deadline.get())
     }
 }

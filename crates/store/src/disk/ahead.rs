@@ -1,13 +1,18 @@
 //! Bodies read ahead. Workers take jobs mostly in the order in which they were put, so the bodies that they ask for follow each
 //! other; to read a run of them costs little more than to read the first.
+//!
+//! What is pending is not asked when a body is taken, but when a run was read: of what the base has and pending records delete or
+//! replace, nothing is kept. A body that is kept never changes; its number is another's only after a load, which empties this.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
 use super::base::Base;
-use crate::Fault;
+use super::pending::Pending;
+use crate::{Fault, Space};
 
 /// Bodies read in one go.
 const RUN_COUNT: usize = 256;
@@ -66,7 +71,9 @@ impl Ahead {
     /// Whether it is time to read on. Whoever is told so is to do it; nobody else is told until then.
     pub(crate) fn is_low(&self) -> bool {
         let Ok(mut state) = self.0.try_lock() else { return false };
-        let low = state.is_running && state.reading_from.is_none() && state.bodies.len() < LOW_COUNT;
+        // Not so much that what is wanted next had to go for it.
+        let has_room = state.bodies.len() < LOW_COUNT && state.bytes <= KEPT_BYTES - 2 * RUN_BYTES;
+        let low = state.is_running && state.reading_from.is_none() && has_room;
         if low {
             state.reading_from = Some(state.next);
         }
@@ -74,7 +81,7 @@ impl Ahead {
     }
 
     /// Reads the next run while others take what is there.
-    pub(crate) fn read_on(&self, base: &Base) {
+    pub(crate) fn read_on<P: Deref<Target = Pending>>(&self, base: &Base, pending: impl FnOnce() -> P) {
         let (from, emptied) = match &*self.lock() {
             State { reading_from: Some(from), emptied, .. } => (*from, *emptied),
             _ => return,
@@ -82,12 +89,17 @@ impl Ahead {
         let run = base.bodies_from(&from.to_be_bytes(), RUN_COUNT, RUN_BYTES);
         let mut state = self.lock();
         if state.emptied == emptied && state.reading_from == Some(from) {
-            state.keep_run(run);
+            state.keep_run(run, &pending());
         }
     }
 
     /// A body of the base. Who continues a run reads on from its end; others wait meanwhile, as they will want what it brings.
-    pub(crate) fn get(&self, base: &Base, key: &[u8]) -> Result<Option<Bytes>, Fault> {
+    pub(crate) fn get<P: Deref<Target = Pending>>(
+        &self,
+        base: &Base,
+        key: &[u8],
+        pending: impl FnOnce() -> P,
+    ) -> Result<Option<Bytes>, Fault> {
         let Some(number) = number(key) else { return base.body(key) };
         let mut state = self.lock();
         if let Some(body) = state.take(number) {
@@ -97,7 +109,7 @@ impl Ahead {
         match number.checked_sub(from) {
             Some(gap) if gap < NEAR => {
                 let run = base.bodies_from(&from.to_be_bytes(), gap as usize + RUN_COUNT, RUN_BYTES);
-                state.keep_run(run);
+                state.keep_run(run, &pending());
                 state.next = state.next.max(number.saturating_add(1));
                 if let Some(body) = state.take(number) {
                     return Ok(Some(body));
@@ -119,15 +131,18 @@ impl State {
         Some(body)
     }
 
-    fn keep_run(&mut self, run: Vec<(Bytes, Bytes)>) {
+    fn keep_run(&mut self, run: Vec<(Bytes, Bytes)>, pending: &Pending) {
         (self.is_running, self.reading_from) = (!run.is_empty(), None);
         for (key, body) in run {
-            self.keep(number(&key).unwrap_or_default(), body);
+            let number = number(&key).unwrap_or_default();
+            self.next = self.next.max(number.saturating_add(1));
+            if !pending.covers(Space::Body, &key) {
+                self.keep(number, body);
+            }
         }
     }
 
     fn keep(&mut self, number: u64, body: Bytes) {
-        self.next = self.next.max(number.saturating_add(1));
         self.bytes += body.len();
         if let Some(old) = self.bodies.insert(number, body) {
             self.bytes -= old.len();
@@ -151,7 +166,7 @@ mod tests {
         assert_eq!((state.take(0), state.take(1)), (None, Some(Bytes::from_static(b"x"))), "the oldest went");
         let large = Bytes::from(vec![0; KEPT_BYTES]);
         state.keep(2000, large.clone());
-        assert_eq!((state.bodies.len(), state.bytes, state.next), (1, KEPT_BYTES, 2001));
+        assert_eq!((state.bodies.len(), state.bytes), (1, KEPT_BYTES));
         state.keep(2000, large);
         assert_eq!((state.bodies.len(), state.bytes), (1, KEPT_BYTES), "the same one again");
     }

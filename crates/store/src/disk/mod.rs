@@ -348,7 +348,7 @@ impl Store for DiskStore {
     fn stats(&self) -> Stats {
         let counts = self.checkpointer.as_ref().map(Checkpointer::counts).unwrap_or_default();
         let log_bytes = self.log.bytes();
-        let base_bytes = self.records.base().get().map_or(0, base::Base::disk_bytes);
+        let base_bytes = self.records.base_bytes();
         Stats {
             fsyncs: self.tail.fsyncs() + self.syncer.as_ref().map_or(0, Syncer::fsyncs),
             log_bytes,

@@ -296,9 +296,9 @@ impl Pending {
         self.ghosts.shrink_to_fit();
     }
 
-    /// Whether a layer has something to say about this header of the base.
-    pub(crate) fn covers_header(&self, key: &[u8]) -> bool {
-        let covers = |layer: &Layer| layer.covers(Space::Header, key);
+    /// Whether a layer has something to say about this record of the base.
+    pub(crate) fn covers(&self, space: Space, key: &[u8]) -> bool {
+        let covers = |layer: &Layer| layer.covers(space, key);
         covers(&self.active) || self.frozen.as_deref().is_some_and(covers)
     }
 

@@ -6,7 +6,7 @@
 //! Locks are taken in this order: the base, what was read ahead, what is pending, what is fresh, the pins.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
@@ -41,6 +41,8 @@ pub(crate) struct Records {
     pins: Arc<Pins>,
     /// Of what is pending, fresh or not.
     bytes: AtomicUsize,
+    /// Of the base's files, when that was last known.
+    base_bytes: AtomicU64,
 }
 
 /// The base, kept open as long as this lives.
@@ -64,11 +66,20 @@ impl Records {
             ahead: Ahead::default(),
             pins: Arc::default(),
             bytes: AtomicUsize::new(0),
+            base_bytes: AtomicU64::new(0),
         })
     }
 
     pub(crate) fn base(&self) -> OpenBase<'_> {
         OpenBase(self.base.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Bytes of the base's files; as last known while it is opened again, or waits to be: nobody who counts is to wait for that.
+    pub(crate) fn base_bytes(&self) -> u64 {
+        if let Ok(base) = self.base.try_read() {
+            self.base_bytes.store(base.as_ref().map_or(0, Base::disk_bytes), Ordering::Relaxed);
+        }
+        self.base_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn pending(&self) -> RwLockReadGuard<'_, Pending> {
@@ -155,12 +166,14 @@ impl Records {
 
     /// Every header. No commit may run meanwhile.
     pub(crate) fn load(&self, each: EachHeader<'_>) -> Result<(), Fault> {
+        // Who loads may give numbers of bodies that are gone to others.
+        self.ahead.clear();
         let base = self.base();
         let pending = self.pending();
         let mut scan = base.get()?.scan(Space::Header);
         while let Some(record) = scan.record() {
             let (key, value) = record?;
-            if !pending.covers_header(&key) {
+            if !pending.covers(Space::Header, &key) {
                 each(&key, &value)?;
             }
         }
@@ -179,7 +192,7 @@ impl Bodies for Records {
             Looked::Gone => return Ok(None),
             Looked::Below => {}
         }
-        let found = self.ahead.get(self.base().get()?, key)?;
+        let found = self.ahead.get(self.base().get()?, key, || self.pending())?;
         // Not there: a checkpoint may just have taken it from the base and left a ghost.
         Ok(found.or_else(|| self.pending().ghost(key, self.pins.oldest())))
     }
@@ -194,7 +207,7 @@ impl Bodies for Records {
 
     fn read_on(&self) {
         if let Ok(base) = self.base().get() {
-            self.ahead.read_on(base);
+            self.ahead.read_on(base, || self.pending());
         }
     }
 

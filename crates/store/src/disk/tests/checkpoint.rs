@@ -298,3 +298,48 @@ fn bodies_that_follow_each_other_are_at_hand_and_read_on_in_time() {
     store.flush().unwrap();
     assert_eq!(at_hand(503), None, "a checkpoint empties it");
 }
+
+fn bodies_of(numbers: std::ops::Range<u64>, body: &str) -> Batch {
+    let mut batch = Batch::default();
+    numbers.for_each(|number| batch.put(Space::Body, number.to_be_bytes(), body));
+    batch
+}
+
+#[test]
+fn a_number_that_is_given_again_is_never_at_hand_with_the_body_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    store.commit(bodies_of(0..10, "old")).unwrap();
+    store.flush().unwrap();
+    let mut gone = Batch::default();
+    (6..9_u64).for_each(|number| gone.delete(Space::Body, number.to_be_bytes()));
+    store.commit(gone).unwrap();
+    store.commit(bodies_of(8..9, "new")).unwrap();
+    let bodies = store.bodies();
+    let get = |number: u64| bodies.get(&number.to_be_bytes()).unwrap();
+    let at_hand = |number: u64| bodies.at_hand(&number.to_be_bytes());
+    assert_eq!((get(0), get(1)), (Some("old".into()), Some("old".into())));
+    assert_eq!((at_hand(2), at_hand(9)), (Some("old".into()), Some("old".into())));
+    assert_eq!((at_hand(6), at_hand(8), get(6), get(8)), (None, None, None, Some("new".into())));
+
+    // What is loaded again may give a number again whose body was read while it was another's.
+    assert_eq!(at_hand(3), Some("old".into()));
+    store.load(&mut |_, _| Ok(())).unwrap();
+    assert_eq!((at_hand(4), get(4)), (None, Some("old".into())));
+}
+
+#[test]
+fn large_bodies_are_read_ahead_without_giving_up_those_wanted_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    store.commit(bodies_of(0..60, &"x".repeat(100 << 10))).unwrap();
+    store.flush().unwrap();
+    let bodies = store.bodies();
+    (0..2_u64).for_each(|number| assert!(bodies.get(&number.to_be_bytes()).unwrap().is_some()));
+    for number in 2..60_u64 {
+        assert!(bodies.at_hand(&number.to_be_bytes()).is_some(), "{number}");
+        if bodies.is_low() {
+            bodies.read_on();
+        }
+    }
+}
