@@ -110,7 +110,7 @@ impl DiskOptions {
 pub struct DiskStore {
     options: DiskOptions,
     log: Log,
-    /// What is written and what of it is durable (with an interval, the syncer knows more).
+    /// What is written and what of it is durable.
     tail: Arc<Tail>,
     poisoned: Option<Fault>,
     stats: Stats,
@@ -159,18 +159,18 @@ impl DiskStore {
             options,
         };
         if !store.options.read_only {
-            store.start_threads(spares, io, durable)?;
+            store.start_threads(spares, io)?;
         }
         Ok(store)
     }
 
-    fn start_threads(&mut self, spares: Arc<Spares>, io: Arc<dyn Io>, durable: u64) -> Result<(), Fault> {
+    fn start_threads(&mut self, spares: Arc<Spares>, io: Arc<dyn Io>) -> Result<(), Fault> {
         let records = || Arc::clone(&self.records);
         let bytes = self.options.segment_bytes + frame::HEADER_BYTES as u64;
-        self.chores = Some(Chores::start(records(), Arc::clone(&spares), Arc::clone(&io), bytes)?);
+        self.chores = Some(Chores::start(records(), Arc::clone(&spares), io, bytes)?);
         self.checkpointer = Some(Checkpointer::start(records(), self.folder.log(), spares)?);
         if let Durability::Interval(every) = self.options.durability {
-            self.syncer = Some(Syncer::start(io, every, durable)?);
+            self.syncer = Some(Syncer::start(Arc::clone(&self.tail), every)?);
         }
         Ok(())
     }
@@ -182,14 +182,11 @@ impl DiskStore {
             self.seal()?;
             self.log.start_segment(bytes)?;
         }
-        self.log.append(&mut batch, self.durable())?;
+        self.log.append(&mut batch, self.tail.durable())?;
         let sequence = self.log.sequence();
         self.tail.wrote(self.log.file(), sequence);
-        let ticket = match &self.syncer {
-            Some(syncer) => {
-                syncer.wrote(self.log.file(), sequence)?;
-                Ticket::durable()
-            }
+        let ticket = match self.syncer {
+            Some(_) => Ticket::durable(),
             None => {
                 let tail = Arc::clone(&self.tail);
                 Ticket::by(move || tail.sync(sequence))
@@ -282,18 +279,7 @@ impl DiskStore {
 
     /// Returns when all that was written is durable.
     fn sync(&mut self) -> Result<(), Fault> {
-        let sequence = self.log.sequence();
-        if self.durable() < sequence {
-            self.tail.sync(sequence)?;
-        }
-        if let Some(syncer) = &self.syncer {
-            syncer.synced(sequence);
-        }
-        Ok(())
-    }
-
-    fn durable(&self) -> u64 {
-        self.syncer.as_ref().map_or(self.tail.durable(), Syncer::durable)
+        self.tail.sync(self.log.sequence())
     }
 
     /// Writes everything to the base.
@@ -350,7 +336,7 @@ impl Store for DiskStore {
         let log_bytes = self.log.bytes();
         let base_bytes = self.records.base_bytes();
         Stats {
-            fsyncs: self.tail.fsyncs() + self.syncer.as_ref().map_or(0, Syncer::fsyncs),
+            fsyncs: self.tail.fsyncs(),
             log_bytes,
             disk_bytes: log_bytes + base_bytes,
             pending_bytes: self.records.pending_bytes() as u64,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::io::Io;
 use crate::Fault;
 
-/// Shared by the store and the tickets it has given.
+/// Shared by the store, the tickets it has given, and who syncs every so often.
 pub(crate) struct Tail {
     io: Arc<dyn Io>,
     /// The segment that is written to, and the last batch in it. Those before it are durable.
@@ -61,6 +61,12 @@ impl Tail {
                 Err(fault)
             }
         }
+    }
+
+    /// Returns when all that is written is durable.
+    pub(crate) fn sync_all(&self) -> Result<(), Fault> {
+        let written = lock(&self.written).1;
+        self.sync(written)
     }
 
     /// The last batch known to be durable.

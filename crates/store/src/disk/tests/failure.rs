@@ -77,6 +77,29 @@ fn a_failed_sync_in_the_background_poisons_the_next_commits() {
 }
 
 #[test]
+fn after_a_failed_sync_in_the_background_no_segment_is_sealed() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Faulty::new();
+    let durability = Durability::Interval(Duration::from_millis(1));
+    let mut store =
+        DiskStore::open_with(DiskOptions { durability, ..small(folder.path()) }, disk.clone()).unwrap();
+    store.commit(put("a", "1")).unwrap();
+    disk.fail_sync.store(true, Ordering::SeqCst);
+    let _ = store.commit(put("b", "1"));
+    while store.tail.failed().is_none() {
+        std::thread::yield_now();
+    }
+    // The system tells of lost pages once: the next sync would say that all is well.
+    disk.fail_sync.store(false, Ordering::SeqCst);
+    let segments = || std::fs::read_dir(folder.path().join("log")).unwrap().count();
+    let before = segments();
+    for _ in 0..3 {
+        assert!(matches!(store.commit(put("c", "x".repeat(20_000))), Err(Fault::Retry { .. })));
+    }
+    assert_eq!(segments(), before);
+}
+
+#[test]
 fn when_the_base_finds_no_room_the_log_fills_and_recovers() {
     for full_by in ["a write that fails", "a look at the free room"] {
         let folder = tempfile::tempdir().unwrap();
