@@ -708,4 +708,6 @@ fn the_limits_of_machine_and_disk_are_measured_without_a_server() {
         let line = format!("bench --driver {driver} --folder {at}/none --duration 0.1");
         run(haul(), &line, "").refuses(1, &["could not be made"]);
     }
+    let line = format!("bench --driver synced-ping --folder {at} --tenants a,b");
+    run(haul(), &line, "").refuses(1, &["--tenants"]);
 }

@@ -146,8 +146,9 @@ fn check(bench: &Bench) -> anyhow::Result<()> {
     if bench.workload == Workload::Mixed && bench.driver != Kind::Haul {
         bail!("the workload mixed is for the driver haul only");
     }
-    if !bench.tenants.is_empty() && bench.driver.speech() != Speech::Resp {
-        bail!("--tenants is for the drivers of the Redis protocol");
+    let has_tenants = bench.driver.speech() == Speech::Resp && bench.driver != Kind::SyncedPing;
+    if !bench.tenants.is_empty() && !has_tenants {
+        bail!("--tenants is for the drivers of the Redis protocol that ask Haul");
     }
     if bench.workload == Workload::Delivery {
         if !matches!(bench.driver, Kind::Haul | Kind::Http | Kind::Beanstalk | Kind::Append) {
@@ -228,7 +229,7 @@ async fn measure_synced(bench: &Bench) -> anyhow::Result<Report> {
 
 fn stages(bench: &Bench) -> Vec<Stage> {
     match (bench.driver, bench.workload) {
-        (Kind::Ping | Kind::SyncedPing, _) => vec![Stage::Ping],
+        (Kind::Ping, _) => vec![Stage::Ping],
         (_, Workload::Put) => vec![Stage::Put],
         (_, Workload::Lifecycle) => vec![Stage::Cycle],
         (_, Workload::Phases) => vec![Stage::Put, Stage::Pop, Stage::Complete],

@@ -13,6 +13,7 @@ use super::{Bench, Workload};
 /// What was asked for.
 #[derive(Debug, Serialize)]
 pub(super) struct Setting {
+    /// The server's; for a measurement without one, where its file is.
     address: String,
     driver: Kind,
     workload: Workload,
@@ -30,7 +31,10 @@ pub(super) struct Setting {
 impl Setting {
     pub(super) fn of(bench: &Bench) -> Setting {
         Setting {
-            address: bench.address.clone(),
+            address: match bench.driver {
+                Kind::Append | Kind::SyncedPing => bench.folder.display().to_string(),
+                _ => bench.address.clone(),
+            },
             driver: bench.driver,
             workload: bench.workload,
             connections: bench.connections,

@@ -64,13 +64,16 @@ fn a_failed_sync_poisons_until_reopened() {
     store.commit(put("d", "1")).unwrap();
 }
 
+fn synced_by_interval(folder: &Path, disk: &Arc<Faulty>) -> DiskStore {
+    let durability = Durability::Interval(Duration::from_millis(1));
+    DiskStore::open_with(DiskOptions { durability, ..small(folder) }, disk.clone()).unwrap()
+}
+
 #[test]
 fn a_failed_sync_in_the_background_poisons_the_next_commits() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Faulty::new();
-    let durability = Durability::Interval(Duration::from_millis(1));
-    let mut store =
-        DiskStore::open_with(DiskOptions { durability, ..small(folder.path()) }, disk.clone()).unwrap();
+    let mut store = synced_by_interval(folder.path(), &disk);
     disk.fail_sync.store(true, Ordering::SeqCst);
     let failed = (0..100_000).find_map(|_| store.commit(put("a", "1")).err());
     assert!(matches!(failed, Some(Fault::Retry { .. })), "{failed:?}");
@@ -80,9 +83,7 @@ fn a_failed_sync_in_the_background_poisons_the_next_commits() {
 fn after_a_failed_sync_in_the_background_no_segment_is_sealed() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Faulty::new();
-    let durability = Durability::Interval(Duration::from_millis(1));
-    let mut store =
-        DiskStore::open_with(DiskOptions { durability, ..small(folder.path()) }, disk.clone()).unwrap();
+    let mut store = synced_by_interval(folder.path(), &disk);
     store.commit(put("a", "1")).unwrap();
     disk.fail_sync.store(true, Ordering::SeqCst);
     let _ = store.commit(put("b", "1"));
