@@ -15,6 +15,7 @@ mod report;
 mod server;
 mod synced;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -117,22 +118,28 @@ pub(crate) struct Bench {
 }
 
 /// Runs a benchmark and shows its result.
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the result is for people or a script")]
+#[expect(clippy::print_stderr, reason = "for the person who waits")]
 pub(crate) fn run(bench: &Bench, token: Option<&str>, json: bool) -> ExitCode {
     let result = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| tokio::task::LocalSet::new().block_on(&runtime, measure(bench, token)));
-    match result {
-        Ok(report) if json => println!("{}", report.json()),
-        Ok(report) => print!("{report}"),
+    let shown = result.and_then(|report| {
+        let text = if json { report.json() + "\n" } else { report.to_string() };
+        match std::io::stdout().write_all(text.as_bytes()) {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            written => written.context("the result could not be written"),
+        }
+    });
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("haul bench: {error:#}");
-            return ExitCode::from(1);
+            ExitCode::from(1)
         }
     }
-    ExitCode::SUCCESS
 }
 
 /// Whether what is asked for can be done together.
