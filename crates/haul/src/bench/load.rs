@@ -10,6 +10,7 @@ use anyhow::bail;
 use super::driver::{Desk, sent_micros};
 use super::histogram::Histogram;
 use super::link::{Link, Seen};
+use super::pause::Pause;
 use super::reply::{self, Jids};
 use crate::clock;
 
@@ -86,6 +87,8 @@ struct Budget {
     under_way: Cell<u64>,
     /// Connections that put.
     producers: Cell<usize>,
+    /// When the last job was worked on.
+    last: Cell<Duration>,
 }
 
 impl Budget {
@@ -94,8 +97,13 @@ impl Budget {
             Goal::Jobs(jobs) => (jobs, None),
             Goal::Seconds(seconds) => (u64::MAX, Some(start + Duration::from_secs_f64(seconds))),
         };
-        let (done, under_way, producers) = Default::default();
-        Budget { start, jobs: Cell::new(jobs), deadline, done, under_way, producers }
+        let (done, under_way, producers, last) = Default::default();
+        Budget { start, jobs: Cell::new(jobs), deadline, done, under_way, producers, last }
+    }
+
+    fn count(&self, jobs: u64) {
+        self.done.set(self.done.get() + jobs);
+        self.last.set(self.start.elapsed());
     }
 
     /// Commands to send next, of `batch` jobs each; 0 ends the work.
@@ -167,19 +175,22 @@ impl Seat {
                 Stage::Mixed => self.mixed(commands).await?,
             };
             self.worked.jobs += jobs;
-            budget.done.set(budget.done.get() + jobs);
+            budget.count(jobs);
         }
     }
 
     /// Puts at its pace, however long the answers take: a server that falls behind is seen as latency.
     async fn produce(&mut self, (first, pace): (f64, f64), budget: &Budget) -> anyhow::Result<()> {
         budget.producers.set(budget.producers.get() + 1);
+        let pause = Pause::new()?;
         let mut next = budget.start.elapsed().as_secs_f64() + first;
         while budget.take(1, 1) > 0 {
-            let due = budget.start + Duration::from_secs_f64(next);
-            tokio::time::sleep_until(due.into()).await;
+            let due = Duration::from_secs_f64(next);
             next += pace;
-            let micros = u64::try_from(budget.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+            // One that is late because the answer before it was late is counted from when it should have been sent.
+            let in_time = pause.until(budget.start + due).await?;
+            let sent = if in_time { budget.start.elapsed() } else { due };
+            let micros = u64::try_from(sent.as_micros()).unwrap_or(u64::MAX);
             self.desk.write_stamped_put(micros, &mut self.link.out);
             budget.under_way.set(budget.under_way.get() + 1);
             timed(&mut self.link, 1, &mut self.worked.put, |_| ()).await?;
@@ -209,7 +220,7 @@ impl Seat {
             budget.under_way.set(budget.under_way.get().saturating_sub(1));
             let jobs = self.complete(usize::MAX).await?;
             self.worked.jobs += jobs;
-            budget.done.set(budget.done.get() + jobs);
+            budget.count(jobs);
         }
         Ok(())
     }
@@ -311,7 +322,10 @@ pub(super) async fn run(seats: Vec<Seat>, stage: Stage, goal: Goal) -> anyhow::R
         worked.add(&std::mem::take(&mut seat.worked));
         seats.push(seat);
     }
-    worked.seconds = start.elapsed().as_secs_f64();
+    // Those who wait for a job go on for a while when there are no more: that is nobody's work.
+    let seconds =
+        if stage == Stage::Deliver && worked.jobs > 0 { budget.last.get() } else { start.elapsed() };
+    worked.seconds = seconds.as_secs_f64();
     progress(stage, None);
     Ok((worked, seats))
 }

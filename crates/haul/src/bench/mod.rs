@@ -1,7 +1,7 @@
 //! `haul bench`: a load generator for Haul and, with the same bytes, for Redis with a qless script and for beanstalkd.
 //!
 //! A map: `driver` writes a server's commands, `reply` reads its answers, `link` is a connection, `load` keeps the
-//! connections busy, `server` asks the server what it spent, `append` is the disk without a server, `synced` a server
+//! connections busy, `pause` waits for a moment, `server` asks the server what it spent, `append` is the disk without a server, `synced` a server
 //! without jobs, `report` shows it all. One thread, so that the generator
 //! leaves the cores to the server. It knows servers only by their addresses.
 
@@ -10,6 +10,7 @@ mod driver;
 mod histogram;
 mod link;
 mod load;
+mod pause;
 mod reply;
 mod report;
 mod server;
