@@ -1,5 +1,6 @@
-//! Bodies read ahead. Workers take jobs mostly in the order in which they were put, so the bodies that they ask for follow each
-//! other; to read a run of them costs little more than to read the first.
+//! Bodies read ahead. Workers take jobs mostly in the order in which they were put, or, of those that were put together, the last
+//! first: the bodies that they ask for follow each other, up or down, and to read a run of them costs little more than to read the
+//! first.
 //!
 //! What is pending is not asked when a body is taken, but when a run was read: of what the base has and pending records delete or
 //! replace, nothing is kept. A body that is kept never changes; its number is another's only after a load, which empties this.
@@ -26,6 +27,8 @@ const LOW_COUNT: usize = RUN_COUNT / 2;
 const KEPT_COUNT: usize = 4 * RUN_COUNT;
 /// Bytes of these.
 const KEPT_BYTES: usize = 4 * RUN_BYTES;
+/// From so many below a run on, it goes on downwards: one or two may only have come late.
+const BELOW_MANY: u32 = 3;
 
 /// What was read and not asked for yet. As the base has it: to be emptied whenever that changes.
 #[derive(Default)]
@@ -35,14 +38,44 @@ pub(crate) struct Ahead(Mutex<State>);
 struct State {
     bodies: BTreeMap<u64, Bytes>,
     bytes: usize,
-    /// What would continue the last run.
-    next: u64,
-    /// Where one began to read on, until it is done.
-    reading_from: Option<u64>,
-    /// The last run brought something.
+    /// Of the body read last.
+    size: usize,
+    /// Where the run has been: from `low` on, before `high`. What continues it lies at one of its ends.
+    low: u64,
+    high: u64,
+    way: Way,
+    /// What lies below was asked for before this run: it does not go on down there.
+    floor: u64,
+    /// How many were asked for below the run and were not at hand.
+    below: u32,
+    /// What one is reading on, until it is done.
+    reading: Option<Window>,
+    /// The last window brought something.
     is_running: bool,
     /// How often it was emptied.
     emptied: u64,
+}
+
+/// Which way a run goes. Jobs that were put together are taken last put first.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Way {
+    #[default]
+    Up,
+    Down,
+}
+
+/// Numbers to read: from `from` on, at most `count` bodies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Window {
+    from: u64,
+    count: usize,
+    way: Way,
+}
+
+impl Window {
+    fn read(self, base: &Base) -> Vec<(Bytes, Bytes)> {
+        base.bodies_from(&self.from.to_be_bytes(), self.count, RUN_BYTES)
+    }
 }
 
 /// Keys that are numbers follow each other.
@@ -58,8 +91,14 @@ impl Ahead {
     /// Empties it; the run goes on with what was kept.
     pub(crate) fn clear(&self) {
         let mut state = self.lock();
-        let next = state.bodies.first_key_value().map_or(state.next, |(first, _)| *first);
-        *state = State { next, emptied: state.emptied + 1, ..State::default() };
+        let (first, last) = (state.bodies.first_key_value(), state.bodies.last_key_value());
+        let (low, high) = match (state.way, first, last) {
+            (Way::Up, Some((first, _)), _) => (*first, *first),
+            (Way::Down, _, Some((last, _))) => (last.saturating_add(1), state.high),
+            _ => (state.low, state.high),
+        };
+        let State { way, floor, below, emptied, .. } = *state;
+        *state = State { low, high, way, floor, below, emptied: emptied + 1, ..State::default() };
     }
 
     /// A body that was read, if nobody is just reading.
@@ -73,23 +112,23 @@ impl Ahead {
         let Ok(mut state) = self.0.try_lock() else { return false };
         // Not so much that what is wanted next had to go for it.
         let has_room = state.bodies.len() < LOW_COUNT && state.bytes <= KEPT_BYTES - 2 * RUN_BYTES;
-        let low = state.is_running && state.reading_from.is_none() && has_room;
+        let low = state.is_running && state.reading.is_none() && has_room;
         if low {
-            state.reading_from = Some(state.next);
+            state.reading = state.on();
         }
-        low
+        low && state.reading.is_some()
     }
 
-    /// Reads the next run while others take what is there.
+    /// Reads the next window while others take what is there.
     pub(crate) fn read_on<P: Deref<Target = Pending>>(&self, base: &Base, pending: impl FnOnce() -> P) {
-        let (from, emptied) = match &*self.lock() {
-            State { reading_from: Some(from), emptied, .. } => (*from, *emptied),
+        let (window, emptied) = match &*self.lock() {
+            State { reading: Some(window), emptied, .. } => (*window, *emptied),
             _ => return,
         };
-        let run = base.bodies_from(&from.to_be_bytes(), RUN_COUNT, RUN_BYTES);
+        let run = window.read(base);
         let mut state = self.lock();
-        if state.emptied == emptied && state.reading_from == Some(from) {
-            state.keep_run(run, &pending());
+        if state.emptied == emptied && state.reading == Some(window) {
+            state.keep_run(window, run, &pending());
         }
     }
 
@@ -105,22 +144,20 @@ impl Ahead {
         if let Some(body) = state.take(number) {
             return Ok(Some(body));
         }
-        let from = state.next;
-        match number.checked_sub(from) {
-            Some(gap) if gap < NEAR => {
-                let run = base.bodies_from(&from.to_be_bytes(), gap as usize + RUN_COUNT, RUN_BYTES);
-                state.keep_run(run, &pending());
-                state.next = state.next.max(number.saturating_add(1));
-                if let Some(body) = state.take(number) {
-                    return Ok(Some(body));
-                }
+        if let Some(window) = state.follow(number) {
+            let run = window.read(base);
+            state.keep_run(window, run, &pending());
+            state.high = state.high.max(number.saturating_add(1));
+            if let Some(body) = state.take(number) {
+                return Ok(Some(body));
             }
-            // Somebody who came late.
-            None if from - number <= NEAR => {}
-            _ => (state.next, state.is_running) = (number.saturating_add(1), false),
         }
         drop(state);
-        base.body(key)
+        let body = base.body(key)?;
+        if let Some(body) = &body {
+            self.lock().size = body.len();
+        }
+        Ok(body)
     }
 }
 
@@ -131,11 +168,65 @@ impl State {
         Some(body)
     }
 
-    fn keep_run(&mut self, run: Vec<(Bytes, Bytes)>, pending: &Pending) {
-        (self.is_running, self.reading_from) = (!run.is_empty(), None);
+    /// What to read for a body that is not at hand, if it continues the run; else a run may begin with it.
+    fn follow(&mut self, number: u64) -> Option<Window> {
+        let above = number.checked_sub(self.high);
+        let below = self.low.checked_sub(number).filter(|gap| *gap > 0);
+        match (above, below) {
+            (Some(gap), _) if gap < NEAR => {
+                self.below = 0;
+                Some(Window { from: self.high, count: gap as usize + RUN_COUNT, way: Way::Up })
+            }
+            (_, Some(gap)) if gap <= NEAR => {
+                self.below += 1;
+                self.low = number;
+                let above = number.saturating_add(1);
+                (self.below >= BELOW_MANY).then(|| self.window_below(above)).flatten()
+            }
+            // Somebody who came late, or it is no longer there.
+            (None, None) if number.abs_diff(self.end()) <= NEAR => None,
+            _ => {
+                self.floor = if above.is_some() { self.high } else { 0 };
+                (self.low, self.high) = (number, number.saturating_add(1));
+                (self.below, self.is_running, self.reading) = (0, false, None);
+                None
+            }
+        }
+    }
+
+    /// Where the run is now.
+    fn end(&self) -> u64 {
+        match self.way {
+            Way::Up => self.high,
+            Way::Down => self.low,
+        }
+    }
+
+    /// What comes next on the run's way.
+    fn on(&self) -> Option<Window> {
+        match self.way {
+            Way::Up => Some(Window { from: self.high, count: RUN_COUNT, way: Way::Up }),
+            Way::Down => self.window_below(self.low),
+        }
+    }
+
+    /// As many as a window may have, before `end`. It is read from its lower end, and must not be cut off before the upper one.
+    fn window_below(&self, end: u64) -> Option<Window> {
+        let most = (RUN_BYTES / 2 / self.size.max(1)).clamp(1, RUN_COUNT) as u64;
+        let from = end.saturating_sub(most).max(self.floor);
+        (from < end).then(|| Window { from, count: (end - from) as usize, way: Way::Down })
+    }
+
+    fn keep_run(&mut self, window: Window, run: Vec<(Bytes, Bytes)>, pending: &Pending) {
+        (self.is_running, self.reading, self.way) = (!run.is_empty(), None, window.way);
+        if window.way == Way::Down {
+            self.low = self.low.min(window.from);
+        }
         for (key, body) in run {
             let number = number(&key).unwrap_or_default();
-            self.next = self.next.max(number.saturating_add(1));
+            if window.way == Way::Up {
+                self.high = self.high.max(number.saturating_add(1));
+            }
             if !pending.covers(Space::Body, &key) {
                 self.keep(number, body);
             }
@@ -143,6 +234,7 @@ impl State {
     }
 
     fn keep(&mut self, number: u64, body: Bytes) {
+        self.size = body.len();
         self.bytes += body.len();
         if let Some(old) = self.bodies.insert(number, body) {
             self.bytes -= old.len();

@@ -299,6 +299,31 @@ fn bodies_that_follow_each_other_are_at_hand_and_read_on_in_time() {
     assert_eq!(at_hand(503), None, "a checkpoint empties it");
 }
 
+/// Jobs that are put together are taken last put first: to read each body of a backlog for itself took most of the time.
+#[test]
+fn bodies_that_are_asked_for_downwards_are_read_ahead_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
+    put_bodies(&mut store, 0..6000, "body");
+    for lot in [6000_usize, 1500, 500, 40] {
+        store.load(&mut |_, _| Ok(())).unwrap();
+        let (bodies, mut alone) = (store.bodies(), 0);
+        let lots = (0..6000_u64).collect::<Vec<_>>();
+        for number in lots.chunks(lot).flat_map(|lot| lot.iter().rev()) {
+            let key = number.to_be_bytes();
+            let body = bodies.at_hand(&key).unwrap_or_else(|| {
+                alone += 1;
+                bodies.get(&key).unwrap().unwrap()
+            });
+            assert_eq!(body, format!("body {number}"));
+            if bodies.is_low() {
+                bodies.read_on();
+            }
+        }
+        assert!(alone <= 5 * 6000 / lot.max(256), "{alone} of lots of {lot} were read for themselves");
+    }
+}
+
 fn bodies_of(numbers: std::ops::Range<u64>, body: &str) -> Batch {
     let mut batch = Batch::default();
     numbers.for_each(|number| batch.put(Space::Body, number.to_be_bytes(), body));
