@@ -437,10 +437,12 @@ impl Core {
 
     /// Whether the open round has anything to answer or to keep.
     pub(crate) fn has_work(&self) -> bool {
-        !self.open.is_empty()
-            || self.engine.has_changes()
-            || !self.events.is_empty()
-            || !self.notices.is_empty()
+        self.is_awaited() || self.engine.has_changes()
+    }
+
+    /// Whether anybody is told anything of the open round. Else all it has is what calls did that wait on: a worker was seen.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !(self.open.is_empty() && self.events.is_empty() && self.notices.is_empty())
     }
 
     /// Requests of the open round.

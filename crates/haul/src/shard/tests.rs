@@ -70,12 +70,16 @@ impl Rig {
     }
 
     fn at(home: Option<tokio::runtime::Handle>) -> Rig {
+        Rig::with(home, Settings::default())
+    }
+
+    fn with(home: Option<tokio::runtime::Handle>, settings: Settings) -> Rig {
         let disk = MemoryDisk::new();
         let core = Core::load(Box::new(disk.open())).unwrap();
         let opened = disk.clone();
         let open: OpenStore = Box::new(move || Ok(Box::new(opened.open()) as Box<dyn Store>));
         let common = Common::default().at(home);
-        let (shard, _) = start_with(core, open, Settings::default(), Box::new(Nobody), common).unwrap();
+        let (shard, _) = start_with(core, open, settings, Box::new(Nobody), common).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Rig { disk, shard, runtime }
     }
@@ -127,6 +131,44 @@ fn bulk(text: &str) -> Result<Frame, Fault> {
 
 fn shows(answer: &Result<Frame, Fault>, part: &str) -> bool {
     format!("{answer:?}").replace('\\', "").contains(part)
+}
+
+/// A worker that waits was seen, which is stored: each one that found nothing cost a sync, although nobody was told anything.
+#[test]
+fn workers_that_find_nothing_and_wait_cost_no_commit_of_their_own() {
+    let settings = Settings { idle_tick: Duration::from_secs(3600), ..Settings::default() };
+    let rig = Rig::with(None, settings);
+    let commits = || rig.shard.counters().commits.load(Ordering::Relaxed);
+    rig.say("PUT other k {}").unwrap();
+    let before = commits();
+    let mut waiting = Vec::new();
+    for worker in 0..5 {
+        let calls = rig.shard.counters().calls.load(Ordering::Relaxed);
+        let Plan { call, wait, .. } = plan(&format!("POP w{worker} WAIT 60 QUEUES q"));
+        waiting.push(rig.shard.wait(call, wait.unwrap()));
+        while rig.shard.counters().calls.load(Ordering::Relaxed) == calls {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(commits(), before);
+    // Whoever is answered is answered with all that came before.
+    assert!(shows(&rig.say("WORKERS"), "w4"));
+    assert_eq!(commits(), before + 1);
+    assert!(rig.disk.records().iter().any(|(_, key, _)| key.ends_with(b"w4")));
+}
+
+#[test]
+fn what_nobody_waits_for_is_kept_all_the_same() {
+    for rig in Rig::both() {
+        let Plan { call, wait, .. } = plan("POP w1 WAIT 60 QUEUES q");
+        let _waiting = rig.shard.wait(call, wait.unwrap());
+        let is_kept = || rig.disk.records().iter().any(|(_, key, _)| key.ends_with(b"w1"));
+        let turns = (0..PATIENCE_TURNS).find(|_| {
+            std::thread::sleep(Duration::from_millis(2));
+            is_kept()
+        });
+        assert!(turns.is_some());
+    }
 }
 
 #[test]

@@ -228,6 +228,7 @@ pub(crate) fn start_with(
         flight: Flight::new(shard.requests.downgrade(), Pace::new(common.home.is_none())),
         stop_seen: false,
         gathered: Gathered::default(),
+        lingers_since: None,
         owes_turn: false,
         worked_until: None,
         rest: Rest::default(),
@@ -283,6 +284,8 @@ struct Loop {
     flight: Flight,
     stop_seen: bool,
     gathered: Gathered,
+    /// Since when it has changes that nobody waits for.
+    lingers_since: Option<Instant>,
     /// On a lane: the other tasks are to have a turn before the next round.
     owes_turn: bool,
     /// The thread's processor time when the last round was given to the store.
@@ -339,6 +342,10 @@ impl Loop {
         let mut is_open = core.has_work();
         if !is_open {
             self.gathered = Gathered::default();
+        } else if !stop && self.may_linger(core) {
+            // For the next round it is as if nobody had come yet.
+            (self.gathered.began, self.gathered.is_all) = (None, false);
+            is_open = false;
         } else if stop || !self.may_grow() {
             self.finish(core).await?;
             self.owes_turn = !self.flight.pace.is_alone();
@@ -346,6 +353,15 @@ impl Loop {
         }
         self.let_out();
         Ok(is_open)
+    }
+
+    /// Whether the open round can wait for the next one: nobody is answered by it. A worker that finds nothing and waits costs no
+    /// sync of its own then.
+    fn may_linger(&mut self, core: &Core) -> bool {
+        if core.is_awaited() || self.is_round_full() {
+            return false;
+        }
+        self.lingers_since.get_or_insert_with(clock::instant).elapsed() < self.settings.idle_tick
     }
 
     /// Whether the open round is to take in who comes: the one before is just being synced, so it can be no sooner; or, on a
@@ -372,6 +388,7 @@ impl Loop {
             self.flight.land(0).await?;
         }
         let Gathered { calls, .. } = std::mem::take(&mut self.gathered);
+        self.lingers_since = None;
         self.careful_rounds = self.careful_rounds.saturating_sub(1);
         if calls > 0 {
             self.counters.round_sizes.add(calls as u64);
@@ -526,7 +543,7 @@ impl Loop {
         let fault = &self.flight.land(0).await.err().unwrap_or_else(|| fault.clone());
         self.let_out();
         self.flight.abandon(fault);
-        (self.gathered, self.worked_until) = (Gathered::default(), None);
+        (self.gathered, self.lingers_since, self.worked_until) = (Gathered::default(), None, None);
         if *fault == Fault::Fenced {
             // Nothing was applied for those who wait or have just come: they may ask the new owner.
             core.abandon(fault);
