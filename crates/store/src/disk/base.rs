@@ -18,6 +18,8 @@ use super::io::{Io, is_full, sync_folder};
 use crate::{Fault, Space};
 
 const MARK_KEY: &[u8] = b"log";
+/// Where fjall has the files of values that are kept apart from their keys.
+const VALUES_FOLDER: &str = "blobs";
 const CHECKSUM_BYTES: usize = 4;
 /// Tables that wait for a compaction in one space before the next intake waits for it.
 const LOOSE_TABLES_MAX: usize = 48;
@@ -190,7 +192,11 @@ impl Base {
     pub(crate) fn persist(&self) -> Result<(), Fault> {
         let result = self.database.persist(PersistMode::SyncAll);
         result.map_err(|error| fault(&self.path, "sync", error))?;
-        sync_folder(&self.path).map_err(|error| fault(&self.path, "sync the folder", error.into()))
+        // fjall syncs its files and the folders of its tables, but not the one that values kept apart are in.
+        for folder in [&self.bodies.keyspace.path().join(VALUES_FOLDER), &self.path] {
+            sync_folder(folder).map_err(|error| fault(folder, "sync the folder", error.into()))?;
+        }
+        Ok(())
     }
 
     /// Records, those that are about to go counted too.
