@@ -75,6 +75,16 @@ def test_lines_are_put_each_for_itself(http, api):
     assert api("GET", "/queues/lines")[1]["waiting"] == 2500
 
 
+def test_what_is_put_together_is_taken_in_its_order(http, api):
+    jobs = [{"queue": "o", "klass": "K", "data": n} for n in range(300)]
+    assert api("POST", "/jobs", jobs[:100])[0] == 201
+    lines = "\n".join(json.dumps(job) for job in jobs[100:])
+    answer = http.post("/api/v1/jobs", content=lines, headers={"content-type": "application/x-ndjson"})
+    assert answer.json()["put"] == 200
+    popped = api("POST", "/pop", {"worker": "w", "queues": ["o"], "count": 300})[1]["jobs"]
+    assert [job["data"] for job in popped] == list(range(300))
+
+
 def test_lines_come_from_a_generator(http, api):
     def lines():
         for n in range(20_000):

@@ -365,19 +365,19 @@ impl<'a> Reader<'a> {
 
     fn put_many(&self) -> Read {
         self.required(0, "job")?;
-        let puts: Result<Vec<Put>, Bad> = self
+        let puts: Result<Vec<(Put, bool)>, Bad> = self
             .args
             .list
             .iter()
             .enumerate()
             .map(|(at, text)| self.put_document(text).map_err(|error| format!("job {}: {error}", at + 1)))
             .collect();
-        Ok((Command::PutMany(puts?), Shape::Names))
+        Ok((Command::PutMany(first_put_first(puts?)), Shape::Names))
     }
 
-    fn put_document(&self, text: &[u8]) -> Result<Put, Bad> {
+    fn put_document(&self, text: &[u8]) -> Result<(Put, bool), Bad> {
         let job: PutDocument<'_> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        job.to_put(self.args.limits)
+        Ok((job.to_put(self.args.limits)?, job.is_unnamed()))
     }
 
     fn move_job(&self) -> Read {
@@ -734,7 +734,24 @@ pub(crate) struct PutDocument<'a> {
     pub(crate) trace: Option<String>,
 }
 
+/// Jobs that are put together, each with whether its jid was made for it. Of those that are ready at the same moment the one with the
+/// highest jid is taken first: so the jids that were made are dealt out from the highest down.
+pub(crate) fn first_put_first(puts: Vec<(Put, bool)>) -> Vec<Put> {
+    let made = puts.iter().filter(|(_, made)| *made);
+    let mut jids: Vec<Name> = made.map(|(put, _)| put.jid.clone()).collect();
+    let deal = |(put, made): (Put, bool)| match made.then(|| jids.pop()).flatten() {
+        Some(jid) => Put { jid, ..put },
+        None => put,
+    };
+    puts.into_iter().map(deal).collect()
+}
+
 impl PutDocument<'_> {
+    /// Whether its jid is made for it.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.jid.is_none() && self.unique.is_none()
+    }
+
     /// As the engine takes it, within the limits.
     pub(crate) fn to_put(&self, limits: super::DataLimits) -> Result<Put, Bad> {
         let args = Args { list: &[], limits };

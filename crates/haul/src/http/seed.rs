@@ -19,7 +19,7 @@ use super::problem::Problem;
 use crate::clock;
 use crate::dialect::data_of;
 use crate::dialect::json::{Object, push_json_string, push_list};
-use crate::dialect::native::POP_COUNT_MAX;
+use crate::dialect::native::{POP_COUNT_MAX, first_put_first};
 use crate::dialect::native_shape::{push_data, push_reply};
 use crate::dialect::number::push_int;
 use crate::resp::Server;
@@ -254,23 +254,28 @@ async fn add(caller: Part<Caller>, queue: Part<Path<String>>, request: Request) 
         let (caller, Path(queue)) = (caller?, queue?);
         let posted: Posted<Box<RawValue>> = posted(&caller.server, request).await?;
         let queue = caller.name("queue", &queue)?;
-        let puts: Vec<Option<Put>> = posted.data.iter().map(|item| to_put(&caller, &queue, item)).collect();
-        let commands = puts.iter().flatten().map(|put| Command::Put(Box::new(put.clone()))).collect();
+        let puts: Vec<Option<(Put, bool)>> =
+            posted.data.iter().map(|item| to_put(&caller, &queue, item)).collect();
+        let can_be: Vec<bool> = puts.iter().map(Option::is_some).collect();
+        let puts = first_put_first(puts.into_iter().flatten().collect());
+        let jids: Vec<Name> = puts.iter().map(|put| put.jid.clone()).collect();
+        let commands = puts.into_iter().map(|put| Command::Put(Box::new(put))).collect();
         let mut answers = caller.ask_all(commands).await?.into_iter();
         let mut out = Vec::new();
-        push_list(&mut out, &puts, "[]", |out, put| match put {
-            Some(put) if answers.next().is_some_and(|answer| answer.is_ok()) => {
-                push_json_string(out, put.jid.bytes());
+        let mut jids = jids.iter();
+        push_list(&mut out, &can_be, "[]", |out, can_be| {
+            match can_be.then(|| jids.next().zip(answers.next())).flatten() {
+                Some((jid, Ok(_))) => push_json_string(out, jid.bytes()),
+                _ => out.extend_from_slice(b"false"),
             }
-            _ => out.extend_from_slice(b"false"),
         });
         Ok(out)
     };
     envelope(began, results.await)
 }
 
-/// A job to be put; none if it cannot be one.
-fn to_put(caller: &Caller, queue: &Name, item: &RawValue) -> Option<Put> {
+/// A job to be put, and whether its jid was made for it; none if it cannot be one.
+fn to_put(caller: &Caller, queue: &Name, item: &RawValue) -> Option<(Put, bool)> {
     let unit: Unit = serde_json::from_str(item.get()).ok()?;
     // `"meta": null` is a meta, a missing one is none: serde tells them apart only in the text.
     let has_null = || {
@@ -283,7 +288,8 @@ fn to_put(caller: &Caller, queue: &Name, item: &RawValue) -> Option<Put> {
         None if has_null() => bytes::Bytes::from_static(b"null"),
         None => return None,
     };
-    Some(Put {
+    let is_unnamed = unit.id.is_none();
+    let put = Put {
         jid: unit.id.map_or_else(|| Some(clock::new_jid()), |id| caller.name("id", &id).ok())?,
         queue: queue.clone(),
         worker: None,
@@ -297,7 +303,8 @@ fn to_put(caller: &Caller, queue: &Name, item: &RawValue) -> Option<Put> {
         throttles: Vec::new(),
         when: PutWhen::Always,
         trace: caller.trace.clone(),
-    })
+    };
+    Some((put, is_unnamed))
 }
 
 async fn queues(caller: Part<Caller>) -> Response {

@@ -133,6 +133,20 @@ fn shows(answer: &Result<Frame, Fault>, part: &str) -> bool {
     format!("{answer:?}").replace('\\', "").contains(part)
 }
 
+/// Jobs of one call are ready at one moment, and of those the one with the highest jid is first: the last put was taken first.
+#[test]
+fn jobs_that_are_put_together_are_taken_in_their_order() {
+    let rig = Rig::new();
+    let jobs = (0..40).map(|at| format!(r#"{{"queue":"q","klass":"k","data":"<{at}>"}}"#));
+    let named = r#"{"queue":"other","klass":"k","data":"named","jid":"mine"}"#.to_owned();
+    let jobs: Vec<String> = jobs.chain([named]).collect();
+    let jids = rig.say(&format!("MPUT {}", jobs.join(" "))).unwrap();
+    assert!(format!("{jids:?}").contains("mine"));
+    let popped = format!("{:?}", rig.say("POP w COUNT 40 QUEUES q").unwrap());
+    let places: Vec<_> = (0..40).map(|at| popped.find(&format!("<{at}>")).unwrap()).collect();
+    assert!(places.is_sorted(), "{popped}");
+}
+
 /// A worker that waits was seen, which is stored: each one that found nothing cost a sync, although nobody was told anything.
 #[test]
 fn workers_that_find_nothing_and_wait_cost_no_commit_of_their_own() {

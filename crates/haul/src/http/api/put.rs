@@ -11,7 +11,7 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::dialect::json::{Object, push_list};
-use crate::dialect::native::{PutDocument, unique_jid};
+use crate::dialect::native::{PutDocument, first_put_first, unique_jid};
 use crate::dialect::native_shape::push_names;
 use crate::http::body::{Document, Query, is_type, parse, parse_object, wrong_type};
 use crate::http::caller::{Caller, json};
@@ -197,11 +197,13 @@ async fn list(
     let mut returned = false;
     for (at, document) in documents.iter().enumerate() {
         returned |= returns(document, if_exists);
-        puts.push(read(caller, document, if_exists).map_err(|mut problem| {
+        let put = read(caller, document, if_exists).map_err(|mut problem| {
             problem.message = format!("job {}: {}", at + 1, problem.message);
             problem
-        })?);
+        })?;
+        puts.push((put, document.is_unnamed()));
     }
+    let puts = first_put_first(puts);
     let jids: Vec<Name> = if returned { put_new(caller, puts).await? } else { put_all(caller, puts).await? };
     let mut out = Vec::with_capacity(48 * jids.len());
     let mut object = Object::json(&mut out);
@@ -296,7 +298,7 @@ async fn put_lines(
 ) -> Result<(), Problem> {
     let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     for chunk in lines.chunks(STREAM_LINES) {
-        let (mut commands, mut asked) = (Vec::new(), Vec::new());
+        let (mut puts, mut asked) = (Vec::new(), Vec::new());
         for line in chunk {
             tally.line += 1;
             let line = line.trim_ascii();
@@ -304,19 +306,18 @@ async fn put_lines(
                 continue;
             }
             let document: Result<PutDocument<'_>, Problem> = parse_object(line);
-            match document
-                .and_then(|document| Ok((read(caller, &document, if_exists)?, returns(&document, if_exists))))
-            {
-                Ok((put, returned)) => {
-                    asked.push((tally.line, returned));
-                    commands.push(Command::Put(Box::new(put)));
+            match document.and_then(|document| Ok((read(caller, &document, if_exists)?, document))) {
+                Ok((put, document)) => {
+                    asked.push((tally.line, returns(&document, if_exists)));
+                    puts.push((put, document.is_unnamed()));
                 }
                 Err(problem) => tally.refuse(tally.line, &problem),
             }
         }
-        if commands.is_empty() {
+        if puts.is_empty() {
             continue;
         }
+        let commands = first_put_first(puts).into_iter().map(|put| Command::Put(Box::new(put))).collect();
         for ((line, returned), answer) in asked.into_iter().zip(caller.ask_all(commands).await?) {
             match answer {
                 Ok(_) => tally.put += 1,
