@@ -1,6 +1,6 @@
-//! Bodies read ahead. Workers take jobs mostly in the order in which they were put, or, of those that were put together, the last
-//! first: the bodies that they ask for follow each other, up or down, and to read a run of them costs little more than to read the
-//! first.
+//! Bodies read ahead. Workers take jobs mostly in the order in which they were put, or, of those that were put together, from the
+//! highest jid down: the bodies that they ask for follow each other, up or down, and to read a run of them costs little more than
+//! to read the first.
 //!
 //! What is pending is not asked when a body is taken, but when a run was read: of what the base has and pending records delete or
 //! replace, nothing is kept. A body that is kept never changes; its number is another's only after a load, which empties this.
@@ -56,7 +56,7 @@ struct State {
     emptied: u64,
 }
 
-/// Which way a run goes. Jobs that were put together are taken last put first.
+/// Which way a run goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Way {
     #[default]

@@ -299,7 +299,7 @@ fn bodies_that_follow_each_other_are_at_hand_and_read_on_in_time() {
     assert_eq!(at_hand(503), None, "a checkpoint empties it");
 }
 
-/// Jobs that are put together are taken last put first: to read each body of a backlog for itself took most of the time.
+/// Of jobs that are put together the highest jid is taken first, often the last: each body of such a backlog was read for itself.
 #[test]
 fn bodies_that_are_asked_for_downwards_are_read_ahead_too() {
     let folder = tempfile::tempdir().unwrap();
