@@ -14,6 +14,7 @@ use fjall::compaction::Leveled;
 use fjall::config::FilterPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
+use super::bites::Bites;
 use super::io::{Io, is_full, sync_folder};
 use crate::{Fault, Space};
 
@@ -135,6 +136,7 @@ impl Base {
         &self,
         space: Space,
         records: impl Iterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+        bites: &mut Bites<'_>,
     ) -> Result<u64, Fault> {
         let fault = |error| fault(&self.path, "write", error);
         let Part { keyspace, last } = self.part(space);
@@ -158,6 +160,7 @@ impl Base {
                 None => tables.write_tombstone(key).map_err(fault)?,
             }
             count += 1;
+            bites.step();
         }
         tables.finish().map_err(fault)?;
         if let Some(highest) = highest.filter(|highest| *highest > &**last) {

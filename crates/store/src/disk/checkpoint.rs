@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::base::{Base, Mark};
+use super::bites::Bites;
 use super::io::sync_folder;
 use super::log::Spares;
 use super::pending::Layer;
@@ -19,6 +20,8 @@ use crate::{Fault, Record, Space};
 
 /// Free room asked for beyond the records themselves.
 const SPARE_BYTES: u64 = 16 << 20;
+/// Records of which one part is sorted at a time, about.
+const PART_COUNT: usize = 256;
 /// How long a failed attempt rests if nobody asks.
 const REST: Duration = Duration::from_secs(1);
 
@@ -69,9 +72,15 @@ impl Desk {
 }
 
 impl Checkpointer {
-    pub(crate) fn start(records: Arc<Records>, log: PathBuf, spares: Arc<Spares>) -> Result<Self, Fault> {
+    /// It goes easy while no more than `easy_bytes` are pending.
+    pub(crate) fn start(
+        records: Arc<Records>,
+        log: PathBuf,
+        spares: Arc<Spares>,
+        easy_bytes: usize,
+    ) -> Result<Self, Fault> {
         let desk = Arc::new(Desk::default());
-        let worker = Worker { desk: Arc::clone(&desk), records, log, spares, broken: false };
+        let worker = Worker { desk: Arc::clone(&desk), records, log, spares, easy_bytes, broken: false };
         let thread = thread::Builder::new().name("haul-checkpoint".to_owned()).spawn(move || worker.run());
         let thread =
             thread.map_err(|error| Fault::Retry { what: format!("could not start a thread: {error}") })?;
@@ -133,6 +142,7 @@ struct Worker {
     records: Arc<Records>,
     log: PathBuf,
     spares: Arc<Spares>,
+    easy_bytes: usize,
     /// A write to the base failed: fjall takes no more until it is opened again.
     broken: bool,
 }
@@ -199,42 +209,48 @@ impl Worker {
             self.spares.clear();
             self.records.check_room(bytes)?;
         }
-        let mut result = self.write(&layer, mark);
+        let (desk, records, easy_bytes) =
+            (Arc::clone(&self.desk), Arc::clone(&self.records), self.easy_bytes);
+        let is_urgent = || {
+            let State { hurry, stop, .. } = *desk.lock();
+            hurry || stop || records.pending_bytes() > easy_bytes
+        };
+        let mut bites = Bites::new(&is_urgent);
+        let mut result = self.write(&layer, mark, &mut bites);
         if matches!(result, Err(Fault::Retry { .. })) {
             // fjall may have failed earlier, in the background: once more with a fresh one.
             self.broken = true;
-            result = self.write(&layer, mark);
+            result = self.write(&layer, mark, &mut bites);
         }
         self.broken = result.is_err();
-        let records = result?;
+        let written = result?;
         self.records.thaw();
         // Emptied outside the lock: it is large. A reader that still holds it drops it instead.
         if let Some(mut layer) = Arc::into_inner(layer) {
-            layer.clear();
+            layer.clear(&mut bites);
             self.records.pending_mut().keep_spare(layer);
         }
         give_back(&self.log, &self.spares, mark.segment);
-        Ok(records)
+        Ok(written)
     }
 
-    fn write(&mut self, layer: &Layer, mark: Mark) -> Result<u64, Fault> {
+    fn write(&mut self, layer: &Layer, mark: Mark, bites: &mut Bites<'_>) -> Result<u64, Fault> {
         if self.broken {
             self.records.reopen_base()?;
             self.broken = false;
         }
         let base = self.records.base();
         let base = base.get()?;
-        let headers = changes(layer, Space::Header, &base.last_key(Space::Header));
-        let headers = headers.iter().map(|(_, record)| (record.key, record.value));
-        let bodies = changes(layer, Space::Body, &base.last_key(Space::Body));
-        for (by, record) in bodies.iter().filter(|(_, record)| record.value.is_none()) {
+        let headers = Changes::new(layer, Space::Header, &base.last_key(Space::Header), bites);
+        let bodies = Changes::new(layer, Space::Body, &base.last_key(Space::Body), bites);
+        for (by, record) in bodies.records.iter().filter(|(_, record)| record.value.is_none()) {
             self.haunt(base, record.key, *by)?;
         }
-        let bodies = bodies.iter().map(|(_, record)| (record.key, record.value));
-        let records = base.take_in(Space::Header, headers)? + base.take_in(Space::Body, bodies)?;
+        let headers = base.take_in(Space::Header, headers.sorted(), bites)?;
+        let bodies = base.take_in(Space::Body, bodies.sorted(), bites)?;
         base.set_mark(mark)?;
         base.persist()?;
-        Ok(records)
+        Ok(headers + bodies)
     }
 
     /// Keeps a body that goes from the base for the pins that may still ask for it.
@@ -248,32 +264,99 @@ impl Worker {
     }
 }
 
-/// What the base has to know, in the order of the keys, as it takes them. Not the deletions beyond its last key: most bodies
-/// that are deleted came since the last checkpoint.
-fn changes<'a>(layer: &'a Layer, space: Space, last: &[u8]) -> Vec<(u64, Record<'a>)> {
-    let counts = |record: &Record<'_>| record.value.is_some() || record.key <= last;
-    let mut records: Vec<_> = layer.records(space).filter(|(_, record)| counts(record)).collect();
-    // The records lie far apart: most comparisons need no look at them.
-    let heads = Heads::new(records.iter().map(|(_, record)| record.key));
-    records.sort_by_cached_key(|(_, record)| (heads.head(record.key), record.key));
-    records
+/// What the base has to know.
+struct Changes<'a> {
+    records: Vec<(u64, Record<'a>)>,
+    /// Their places, in the order of the keys.
+    order: Vec<Ordered>,
+}
+
+/// A record's place, and what says most about the order: the records lie far apart, most comparisons need no look at them.
+#[derive(Clone, Copy, Default)]
+struct Ordered {
+    head: u128,
+    at: u32,
+    part: u32,
+}
+
+impl<'a> Changes<'a> {
+    /// Not the deletions beyond the base's last key: most bodies that are deleted came since the last checkpoint.
+    fn new(layer: &'a Layer, space: Space, last: &[u8], bites: &mut Bites<'_>) -> Self {
+        let mut records = Vec::new();
+        let mut heads = Heads::default();
+        for (by, record) in layer.records(space) {
+            if record.value.is_some() || record.key <= last {
+                heads.add(record.key);
+                records.push((by, record));
+            }
+            bites.step();
+        }
+        let order = sort(&records, &heads, bites);
+        Changes { records, order }
+    }
+
+    /// In the order of the keys, as the base takes them.
+    fn sorted(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+        let sorted = self.order.iter().filter_map(|place| self.records.get(place.at as usize));
+        sorted.map(|(_, record)| (record.key, record.value))
+    }
+}
+
+/// Sorts in bites: they are divided by a sample of all, and each part is sorted by itself.
+fn sort(records: &[(u64, Record<'_>)], heads: &Heads<'_>, bites: &mut Bites<'_>) -> Vec<Ordered> {
+    let mut limits: Vec<u128> =
+        records.iter().step_by(PART_COUNT).map(|(_, record)| heads.head(record.key)).collect();
+    limits.sort_unstable();
+    let mut ends = vec![0; limits.len() + 1];
+    let mut mixed = Vec::with_capacity(records.len());
+    for ((_, record), at) in records.iter().zip(0..) {
+        let head = heads.head(record.key);
+        let part = limits.partition_point(|limit| *limit <= head);
+        if let Some(count) = ends.get_mut(part) {
+            *count += 1;
+        }
+        mixed.push(Ordered { head, at, part: part as u32 });
+        bites.step();
+    }
+    let mut sum = 0;
+    for end in &mut ends {
+        sum += std::mem::replace(end, sum);
+    }
+    let mut order = vec![Ordered::default(); mixed.len()];
+    for place in mixed {
+        let end = ends.get_mut(place.part as usize);
+        if let Some((slot, end)) = end.and_then(|end| order.get_mut(*end).map(|slot| (slot, end))) {
+            *slot = place;
+            *end += 1;
+        }
+        bites.step();
+    }
+    let key = |place: &Ordered| records.get(place.at as usize).map(|(_, record)| record.key);
+    for part in order.chunk_by_mut(|one, next| one.part == next.part) {
+        part.sort_unstable_by(|one, other| one.head.cmp(&other.head).then_with(|| key(one).cmp(&key(other))));
+        bites.rest();
+    }
+    order
 }
 
 /// Makes numbers of keys that have mostly the same order as the keys: keys with the same first byte often begin alike, and what
 /// they have in common says nothing.
 struct Heads<'a>([Option<&'a [u8]>; 256]);
 
+impl Default for Heads<'_> {
+    fn default() -> Self {
+        Heads([None; 256])
+    }
+}
+
 impl<'a> Heads<'a> {
-    fn new(keys: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut common = [None; 256];
-        for key in keys {
-            if let Some(common) = key.first().and_then(|first| common.get_mut(usize::from(*first))) {
-                let known: &[u8] = common.unwrap_or(key);
-                let alike = known.iter().zip(key).take_while(|(one, other)| one == other).count();
-                *common = known.get(..alike);
-            }
+    /// One more key, before the first head is asked for.
+    fn add(&mut self, key: &'a [u8]) {
+        if let Some(common) = key.first().and_then(|first| self.0.get_mut(usize::from(*first))) {
+            let known: &[u8] = common.unwrap_or(key);
+            let alike = known.iter().zip(key).take_while(|(one, other)| one == other).count();
+            *common = known.get(..alike);
         }
-        Heads(common)
     }
 
     /// The first byte, then those after what is common. Of two keys the lesser one has no greater head.
@@ -317,10 +400,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn records_are_sorted_by_their_whole_keys() {
+        for count in [0, 1, 2, PART_COUNT, PART_COUNT + 1, 40 * PART_COUNT] {
+            // Of the same length as the numbers go round, so that many are alike in what a head has of them.
+            let name = |at: usize| format!("jdefault-{:030}-{:05}", at * 7919 % 13, at * 104_729 % 99_991);
+            let keys: Vec<String> = (0..count).map(name).collect();
+            let mut heads = Heads::default();
+            let record =
+                |key: &'static str| Record { space: Space::Header, key: key.as_bytes(), value: None };
+            let records: Vec<_> = keys.iter().map(|key| (0, record(key.clone().leak()))).collect();
+            records.iter().for_each(|(_, record)| heads.add(record.key));
+            let order = sort(&records, &heads, &mut Bites::new(&|| true));
+            let sorted: Vec<&[u8]> = order.iter().map(|place| records[place.at as usize].1.key).collect();
+            let mut wanted: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+            wanted.sort_unstable();
+            assert!(sorted == wanted, "{count}");
+        }
+    }
+
+    #[test]
     fn heads_have_the_order_of_the_keys() {
         let keys: [&[u8]; 8] =
             [b"", b"a", b"jdefault", b"jdefault0", b"jdefault07", b"jdefault1", b"jdefault\xff", b"k"];
-        let heads = Heads::new(keys.into_iter());
+        let mut heads = Heads::default();
+        keys.into_iter().for_each(|key| heads.add(key));
         let made: Vec<u128> = keys.iter().map(|key| heads.head(key)).collect();
         assert!(made.is_sorted(), "{made:x?}");
         assert_ne!(made[5], made[6], "what is common was left out");

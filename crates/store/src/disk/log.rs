@@ -9,7 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use super::bites::moment;
 use super::frame::{self, Label};
 use super::io::{Io, is_full, sync_folder, write_all_at};
 use super::segment;
@@ -61,8 +63,6 @@ pub(crate) struct Spares {
     made: AtomicU64,
 }
 
-/// Zeros are written to a new segment in parts, each synced: a sync of the log is not to wait for all of it.
-const PART_BYTES: u64 = 1 << 20;
 /// A new segment is made only if this many times as much is free.
 const MAKE_ROOM: u64 = 8;
 /// A log that holds less is not in need of segments made ready.
@@ -80,14 +80,14 @@ impl Spares {
         }
     }
 
-    /// Makes one, unless there is one. It is known only when it is whole.
-    pub(crate) fn make(&self, io: &dyn Io, bytes: u64) -> io::Result<()> {
+    /// Makes one, unless there is one. It is known only when it is whole. `rest` is told of each part how long the disk took for it.
+    pub(crate) fn make(&self, io: &dyn Io, bytes: u64, rest: &mut dyn FnMut(Duration)) -> io::Result<()> {
         if !self.paths().is_empty() || io.available(&self.folder)? < MAKE_ROOM * bytes {
             return Ok(());
         }
         // Segments are numbered from the other end.
         let path = segment::spare(&self.folder, u64::MAX - self.made.fetch_add(1, Ordering::Relaxed));
-        let made = fill(io, &path, bytes);
+        let made = fill(io, &path, bytes, rest);
         match &made {
             Ok(()) => self.paths().push(path),
             Err(_) => drop(fs::remove_file(path)),
@@ -331,19 +331,20 @@ fn create(
     Ok((file, segment::HEADER_BYTES as u64))
 }
 
-/// Makes a file of so many zeros, durable.
-fn fill(io: &dyn Io, path: &Path, bytes: u64) -> io::Result<()> {
+/// Makes a file of so many zeros, durable. In parts, each synced, with rests between them: the disk is to be free for the log most of
+/// the time, or whoever waits for a sync would wait for all of this.
+fn fill(io: &dyn Io, path: &Path, bytes: u64, rest: &mut dyn FnMut(Duration)) -> io::Result<()> {
     let file = File::options().write(true).create_new(true).open(path)?;
     io.allocate(&file, bytes)?;
     let mut offset = 0;
     while offset < bytes {
+        let began = moment();
         let left = usize::try_from(bytes - offset).unwrap_or(usize::MAX);
         let zeros = ZEROS.get(..left).unwrap_or(&ZEROS);
         write_all_at(io, &file, zeros, offset)?;
         offset += zeros.len() as u64;
-        if offset.is_multiple_of(PART_BYTES) {
-            io.sync(&file)?;
-        }
+        io.sync(&file)?;
+        rest(moment().saturating_sub(began));
     }
     file.sync_all()?;
     sync_parent(path)

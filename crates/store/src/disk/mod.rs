@@ -6,10 +6,11 @@
 //! - `segment`, `frame`: the log's bytes; `log`: writing it; `replay`: reading it at start-up;
 //! - `tail`: what is durable; `sync`: syncing by interval; `pending`: the memory; `base`: fjall; `records`: memory over base;
 //! - `ahead`: bodies of the base read before they are asked for;
-//! - `checkpoint`: from memory to base; `chores`: what nobody waits for.
+//! - `checkpoint`: from memory to base; `chores`: what nobody waits for; `bites`: so that nobody has to wait for these.
 
 mod ahead;
 mod base;
+mod bites;
 mod checkpoint;
 mod chores;
 mod folder;
@@ -168,7 +169,9 @@ impl DiskStore {
         let records = || Arc::clone(&self.records);
         let bytes = self.options.segment_bytes + frame::HEADER_BYTES as u64;
         self.chores = Some(Chores::start(records(), Arc::clone(&spares), io, bytes)?);
-        self.checkpointer = Some(Checkpointer::start(records(), self.folder.log(), spares)?);
+        // Beyond this the log fills faster than the checkpoint empties it; at half of its limit it slows down those who write.
+        let easy_bytes = (self.options.checkpoint_bytes + self.options.segment_bytes) as usize;
+        self.checkpointer = Some(Checkpointer::start(records(), self.folder.log(), spares, easy_bytes)?);
         if let Durability::Interval(every) = self.options.durability {
             self.syncer = Some(Syncer::start(Arc::clone(&self.tail), every)?);
         }

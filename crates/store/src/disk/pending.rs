@@ -16,6 +16,7 @@ use bytes::Bytes;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
+use super::bites::Bites;
 use crate::batch::ROOM_BYTES;
 use crate::{Batch, Record, Space};
 
@@ -121,8 +122,10 @@ impl Layer {
     }
 
     /// Empties it and keeps its memory, within a bound.
-    pub(crate) fn clear(&mut self) {
-        self.frames.clear();
+    pub(crate) fn clear(&mut self, bites: &mut Bites<'_>) {
+        while self.frames.pop().is_some() {
+            bites.rest();
+        }
         self.headers.clear();
         self.bodies.clear();
         self.bytes = 0;

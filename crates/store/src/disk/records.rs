@@ -5,6 +5,7 @@
 //!
 //! Locks are taken in this order: the base, what was read ahead, what is pending, what is fresh, the pins.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -14,6 +15,7 @@ use hashbrown::HashSet;
 
 use super::ahead::Ahead;
 use super::base::Base;
+use super::bites::Bites;
 use super::io::Io;
 use super::pending::{self, Looked, Pending};
 use crate::pins::Pins;
@@ -36,7 +38,7 @@ pub(crate) struct Records {
     base: RwLock<Option<Base>>,
     pending: RwLock<Pending>,
     /// Batches that belong to what is pending and are not in its index yet, oldest first.
-    fresh: Mutex<Vec<(u64, Batch)>>,
+    fresh: Mutex<VecDeque<(u64, Batch)>>,
     ahead: Ahead,
     pins: Arc<Pins>,
     /// Of what is pending, fresh or not.
@@ -96,7 +98,7 @@ impl Records {
         pending
     }
 
-    fn fresh(&self) -> MutexGuard<'_, Vec<(u64, Batch)>> {
+    fn fresh(&self) -> MutexGuard<'_, VecDeque<(u64, Batch)>> {
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,6 +107,22 @@ impl Records {
         if !self.fresh().is_empty() {
             drop(self.pending_mut());
         }
+    }
+
+    /// The same, one batch after the other, with rests: nobody waits for it.
+    pub(crate) fn index_gently(&self) {
+        let is_urgent = || self.fresh().len() > FRESH_MAX / 2;
+        let mut bites = Bites::new(&is_urgent);
+        while self.index_first() {
+            bites.rest();
+        }
+    }
+
+    /// Brings the oldest batch that is fresh into the index; whether there was one.
+    fn index_first(&self) -> bool {
+        let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
+        let first = self.fresh().pop_front();
+        first.map(|(sequence, batch)| pending.apply(sequence, batch, self.pins.oldest())).is_some()
     }
 
     /// The frozen layer is in the base now: whoever asks finds its records there.
@@ -123,7 +141,7 @@ impl Records {
         self.pins.advance(sequence);
         self.bytes.fetch_add(batch.buffer_bytes(), Ordering::Relaxed);
         let mut fresh = self.fresh();
-        fresh.push((sequence, batch));
+        fresh.push_back((sequence, batch));
         let count = fresh.len();
         if count > FRESH_MAX {
             drop(fresh);

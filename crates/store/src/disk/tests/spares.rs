@@ -39,13 +39,13 @@ fn a_log_that_grows_asks_once_for_a_segment_and_moves_on_to_it() {
         }
     }
     assert_eq!(asked, [4], "when it has 2 MB, the frames' headers included");
-    spares.make(io.as_ref(), SEGMENT_BYTES).unwrap();
+    spares.make(io.as_ref(), SEGMENT_BYTES, &mut |_| ()).unwrap();
     assert!(log.needs_segment(512 << 10));
     log.seal();
     log.start_segment(512 << 10).unwrap();
     assert_eq!((files(folder.path(), ".log").len(), files(folder.path(), ".spare").len()), (2, 0));
     // Its blocks are written: nothing is gained by a third.
-    spares.make(io.as_ref(), SEGMENT_BYTES).unwrap();
+    spares.make(io.as_ref(), SEGMENT_BYTES, &mut |_| ()).unwrap();
     (0..8).for_each(|_| log.append(&mut large(), 0).unwrap());
     assert!(!log.needs_segment(512 << 10));
 }
@@ -57,16 +57,18 @@ fn one_segment_is_made_ready_and_none_where_there_is_little_room() {
     let (_, spares) = log(folder.path(), &io);
     let room = 8 * SEGMENT_BYTES as i64;
     io.base_room.store(room - 1, Ordering::SeqCst);
-    spares.make(io.as_ref(), SEGMENT_BYTES).unwrap();
+    spares.make(io.as_ref(), SEGMENT_BYTES, &mut |_| ()).unwrap();
     assert!(files(folder.path(), ".spare").is_empty());
     io.base_room.store(room, Ordering::SeqCst);
     // The disk is full after all: it leaves nothing behind.
     io.room.store(SEGMENT_BYTES as i64 / 2, Ordering::SeqCst);
-    spares.make(io.as_ref(), SEGMENT_BYTES).unwrap_err();
+    spares.make(io.as_ref(), SEGMENT_BYTES, &mut |_| ()).unwrap_err();
     assert!(files(folder.path(), ".spare").is_empty());
     io.room.store(-1, Ordering::SeqCst);
-    (0..2).for_each(|_| spares.make(io.as_ref(), SEGMENT_BYTES).unwrap());
+    let mut rests = 0;
+    (0..2).for_each(|_| spares.make(io.as_ref(), SEGMENT_BYTES, &mut |_| rests += 1).unwrap());
     assert_eq!(files(folder.path(), ".spare"), [SEGMENT_BYTES]);
+    assert_eq!(rests, 32, "one after each part of 256 KB");
 }
 
 #[test]
