@@ -49,7 +49,7 @@ const SEALED_COUNT_MAX: usize = 64;
 const REST_BYTES: usize = 4 << 20;
 
 /// Segments kept to be written again at most.
-const SPARES_MAX: usize = 8;
+const SPARES_MAX: usize = 16;
 
 /// Batches that are not in the index yet: from so many on they are worth to wake a thread for.
 const FRESH_MANY: usize = 32;
@@ -144,8 +144,8 @@ impl DiskStore {
         })?;
         records.pins().advance(position.sequence);
         let durable = position.sequence;
-        // As many as are written from one checkpoint to the next.
-        let most = options.checkpoint_bytes.div_ceil(options.segment_bytes.max(1)) as usize + 1;
+        // As many as the log may have: to write a new one costs the disk as much again as what is put into it.
+        let most = options.log_bytes_max.div_ceil(options.segment_bytes.max(1)) as usize;
         let spares = Arc::new(Spares::new(folder.log(), most.min(SPARES_MAX), options.segment_bytes));
         let mut store = Self {
             log: Log::new(Arc::clone(&spares), Arc::clone(&io), options.segment_bytes, position),
