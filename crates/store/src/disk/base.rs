@@ -15,11 +15,13 @@ use fjall::config::FilterPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
 use super::bites::Bites;
+use super::drip::Drip;
 use super::io::{Io, is_full, sync_folder};
 use crate::{Fault, Space};
 
 const MARK_KEY: &[u8] = b"log";
-/// Where fjall has the files of values that are kept apart from their keys.
+/// Where fjall has its tables, and the files of values that are kept apart from their keys.
+const TABLES_FOLDER: &str = "tables";
 const VALUES_FOLDER: &str = "blobs";
 const CHECKSUM_BYTES: usize = 4;
 /// Tables that wait for a compaction in one space before the next intake waits for it.
@@ -148,6 +150,8 @@ impl Base {
             looks += 1;
         }
         self.io.before_base_write().map_err(|error| fault(error.into()))?;
+        let folders = [TABLES_FOLDER, VALUES_FOLDER].map(|name| keyspace.path().join(name));
+        let mut drip = Drip::new(self.io.as_ref(), folders.into());
         let mut tables = keyspace.start_ingestion().map_err(fault)?;
         let mut count = 0;
         let mut highest = None;
@@ -160,6 +164,7 @@ impl Base {
                 None => tables.write_tombstone(key).map_err(fault)?,
             }
             count += 1;
+            drip.wrote(key.len() + value.map_or(0, <[u8]>::len), bites);
             bites.step();
         }
         tables.finish().map_err(fault)?;

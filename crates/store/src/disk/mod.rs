@@ -6,13 +6,14 @@
 //! - `segment`, `frame`: the log's bytes; `log`: writing it; `replay`: reading it at start-up;
 //! - `tail`: what is durable; `sync`: syncing by interval; `pending`: the memory; `base`: fjall; `records`: memory over base;
 //! - `ahead`: bodies of the base read before they are asked for;
-//! - `checkpoint`: from memory to base; `chores`: what nobody waits for; `bites`: so that nobody has to wait for these.
+//! - `checkpoint`: from memory to base; `chores`: what nobody waits for; `bites`, `drip`: so that nobody has to wait for these.
 
 mod ahead;
 mod base;
 mod bites;
 mod checkpoint;
 mod chores;
+mod drip;
 mod folder;
 mod frame;
 mod io;
