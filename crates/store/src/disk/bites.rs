@@ -10,6 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 const BITE: Duration = Duration::from_micros(100);
 /// How long to rest, in times of what was done.
 const RESTS: u32 = 3;
+/// The longest rest: whoever comes to wait meanwhile is seen only after it.
+const REST_MAX: Duration = Duration::from_millis(20);
 /// Small steps between two looks at the clock.
 const STEPS: u32 = 32;
 
@@ -47,7 +49,7 @@ impl<'a> Bites<'a> {
     /// Rests from something that took so long.
     pub(crate) fn rest_after(&mut self, took: Duration) {
         if !(self.is_urgent)() {
-            std::thread::sleep(RESTS * took);
+            std::thread::sleep(REST_MAX.min(RESTS * took));
         }
         self.since = worked();
     }
@@ -88,5 +90,7 @@ mod tests {
         while worked().saturating_sub(began) < 2 * BITE {}
         bites.rest();
         assert!(worked().saturating_sub(bites.since) < BITE, "the next bite begins after the rest");
+        // However slow the disk was.
+        bites.rest_after(Duration::from_secs(3600));
     }
 }
