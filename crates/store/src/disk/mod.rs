@@ -170,8 +170,7 @@ impl DiskStore {
         let records = || Arc::clone(&self.records);
         let bytes = self.options.segment_bytes + frame::HEADER_BYTES as u64;
         self.chores = Some(Chores::start(records(), Arc::clone(&spares), io, bytes)?);
-        // Beyond this the log fills faster than the checkpoint empties it; at half of its limit it slows down those who write.
-        let easy_bytes = (self.options.checkpoint_bytes + self.options.segment_bytes) as usize;
+        let easy_bytes = easy_bytes(&self.options);
         self.checkpointer = Some(Checkpointer::start(records(), self.folder.log(), spares, easy_bytes)?);
         if let Durability::Interval(every) = self.options.durability {
             self.syncer = Some(Syncer::start(Arc::clone(&self.tail), every)?);
@@ -393,6 +392,12 @@ fn pace(frame_bytes: u64, log_bytes: u64, log_bytes_max: u64) -> Duration {
     let full = frame_bytes.saturating_mul(1_000_000) / PACE_BYTES_PER_SECOND;
     let micros = full.saturating_mul(over) / half.max(1);
     Duration::from_micros(micros).min(PACE_MAX)
+}
+
+/// What may be pending while a checkpoint goes easy: with more the log fills faster than that empties it, and nobody who writes is
+/// to be slowed down by a checkpoint that rests.
+fn easy_bytes(options: &DiskOptions) -> usize {
+    (options.checkpoint_bytes + options.segment_bytes).min(options.log_bytes_max / 2) as usize
 }
 
 fn create_log_folder(folder: &Folder) -> Result<(), Fault> {

@@ -3,6 +3,17 @@
 use super::*;
 
 #[test]
+fn no_checkpoint_rests_while_those_who_write_are_slowed_down() {
+    // What went wrong: with a log of 128 MB the checkpoint went easy until it was three quarters full.
+    let mut options = DiskOptions::new("unused");
+    assert_eq!(easy_bytes(&options), 160 << 20);
+    for log_bytes_max in [64 << 10, 128 << 20, 1 << 30] {
+        options.log_bytes_max = log_bytes_max;
+        assert!(pace(1 << 20, easy_bytes(&options) as u64, log_bytes_max).is_zero(), "{log_bytes_max}");
+    }
+}
+
+#[test]
 fn what_is_put_and_deleted_between_checkpoints_never_reaches_the_base() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = DiskStore::open(DiskOptions::new(folder.path())).unwrap();
