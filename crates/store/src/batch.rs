@@ -1,7 +1,7 @@
 //! What one round changes: puts and deletes of whole records. Replaying a batch is idempotent, which is
 //! what every recovery rests on.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::Fault;
 
@@ -30,7 +30,7 @@ pub enum Space {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Room for a frame's header, then the records; nothing at all without records.
-    buffer: Vec<u8>,
+    buffer: BytesMut,
     len: usize,
     /// Bytes of the keys and values.
     bytes: usize,
@@ -90,7 +90,13 @@ impl<'a> Record<'a> {
 impl Batch {
     /// An empty batch with room for so many bytes.
     pub fn with_capacity(bytes: usize) -> Self {
-        Self { buffer: Vec::with_capacity(bytes), ..Self::default() }
+        Self::within(BytesMut::with_capacity(bytes))
+    }
+
+    /// An empty batch in memory that is there already; nothing may be in it.
+    pub(crate) fn within(buffer: BytesMut) -> Self {
+        debug_assert!(buffer.is_empty(), "what is in it would become part of the batch");
+        Self { buffer, ..Self::default() }
     }
 
     /// Adds a record.
@@ -160,15 +166,20 @@ impl Batch {
             bytes += record.key.len() + record.value.map_or(0, <[u8]>::len);
             rest = after;
         }
-        let mut buffer = Vec::with_capacity(ROOM_BYTES + records.len());
+        let mut buffer = BytesMut::with_capacity(ROOM_BYTES + records.len());
         buffer.extend_from_slice(&[0; ROOM_BYTES]);
         buffer.extend_from_slice(records);
         Some(Self { buffer, len, bytes, refused: None })
     }
 
     /// The room for a header and the records behind it.
-    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
+    }
+
+    /// Takes the memory behind the records away, for the next batch.
+    pub(crate) fn split_rest(&mut self) -> BytesMut {
+        self.buffer.split_off(self.buffer.len())
     }
 
     /// How long the buffer is.
@@ -176,12 +187,9 @@ impl Batch {
         self.buffer.len()
     }
 
-    /// The room and the records, to be kept: without much memory that is not used.
-    pub(crate) fn into_buffer(mut self) -> Bytes {
-        if self.buffer.capacity() > 2 * self.buffer.len() {
-            self.buffer.shrink_to_fit();
-        }
-        self.buffer.into()
+    /// The room and the records, to be kept.
+    pub(crate) fn into_buffer(self) -> Bytes {
+        self.buffer.freeze()
     }
 
     /// Nothing to do.

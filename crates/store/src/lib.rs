@@ -55,6 +55,11 @@ pub trait Store: Send {
     /// ends the scan and is returned.
     fn load(&mut self, each: EachHeader<'_>) -> Result<(), Fault>;
 
+    /// An empty batch that is likely to have so many bytes. Its memory may be used again by batches to come.
+    fn batch(&mut self, bytes: usize) -> Batch {
+        Batch::with_capacity(bytes)
+    }
+
     /// Makes the batch durable, all or nothing across a crash, in the order of the calls. Blocks.
     ///
     /// After [`Fault::Full`] nothing of the batch was kept and the handle stays usable. After any other

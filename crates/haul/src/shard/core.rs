@@ -408,7 +408,7 @@ impl Core {
     /// Err: the memory must be dropped and loaded again.
     pub(crate) fn finish(&mut self) -> Result<Round, Fault> {
         // Most rounds are as large as the one before.
-        let batch = Batch::with_capacity(self.written.bytes + RECORD_ROOM_BYTES * (self.written.records + 8));
+        let batch = self.store.batch(self.written.bytes + RECORD_ROOM_BYTES * (self.written.records + 8));
         let mut round = Written { batch, recent: &mut self.recent };
         self.engine.write_changes(&mut round);
         let batch = round.batch;

@@ -227,7 +227,7 @@ impl Worker {
         self.records.thaw();
         // Emptied outside the lock: it is large. A reader that still holds it drops it instead.
         if let Some(mut layer) = Arc::into_inner(layer) {
-            layer.clear(&mut bites);
+            layer.clear(self.records.chunks(), &mut bites);
             self.records.pending_mut().keep_spare(layer);
         }
         give_back(&self.log, &self.spares, mark.segment);

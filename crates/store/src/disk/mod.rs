@@ -5,6 +5,7 @@
 //! - `folder`: the lock and the format; `io`: file operations that tests can make fail;
 //! - `segment`, `frame`: the log's bytes; `log`: writing it; `replay`: reading it at start-up;
 //! - `tail`: what is durable; `sync`: syncing by interval; `pending`: the memory; `base`: fjall; `records`: memory over base;
+//! - `chunks`: the memory that batches are made and held in;
 //! - `ahead`: bodies of the base read before they are asked for;
 //! - `checkpoint`: from memory to base; `chores`: what nobody waits for; `bites`, `drip`: so that nobody has to wait for these.
 
@@ -13,6 +14,7 @@ mod base;
 mod bites;
 mod checkpoint;
 mod chores;
+mod chunks;
 mod drip;
 mod folder;
 mod frame;
@@ -34,6 +36,7 @@ use std::time::Duration;
 use self::base::Mark;
 use self::checkpoint::Checkpointer;
 use self::chores::Chores;
+use self::chunks::Room;
 use self::folder::Folder;
 use self::io::{Io, RealIo};
 use self::log::{Log, Spares};
@@ -120,6 +123,8 @@ pub struct DiskStore {
     chores: Option<Chores>,
     syncer: Option<Syncer>,
     records: Arc<Records>,
+    /// What the next batch is made in.
+    room: Room,
     /// Last: the lock goes when everything else is closed.
     folder: Folder,
 }
@@ -141,7 +146,7 @@ impl DiskStore {
         let mark = records.base().get()?.mark()?;
         let replay = Replay { folder: &folder.log(), io: io.as_ref(), mark, read_only: options.read_only };
         let position = replay.run(&mut |sequence, batch| {
-            records.apply(sequence, batch);
+            records.apply(sequence, batch, None);
         })?;
         records.pins().advance(position.sequence);
         let durable = position.sequence;
@@ -156,6 +161,7 @@ impl DiskStore {
             checkpointer: None,
             chores: None,
             syncer: None,
+            room: Room::default(),
             records,
             folder,
             options,
@@ -195,6 +201,7 @@ impl DiskStore {
                 Ticket::by(move || tail.sync(sequence))
             }
         };
+        self.room.take_back(batch.split_rest());
         self.keep(sequence, batch);
         self.stats.commits += 1;
         self.stats.bytes_written += bytes;
@@ -204,7 +211,7 @@ impl DiskStore {
 
     /// Makes a batch visible, and has done for it what nobody needs to wait for.
     fn keep(&mut self, sequence: u64, batch: Batch) {
-        let fresh = self.records.apply(sequence, batch);
+        let fresh = self.records.apply(sequence, batch, self.room.take_spent());
         let Some(chores) = &self.chores else { return };
         if fresh >= FRESH_MANY {
             chores.index();
@@ -305,13 +312,18 @@ impl Store for DiskStore {
         self.records.load(each)
     }
 
+    fn batch(&mut self, bytes: usize) -> Batch {
+        Batch::within(self.room.give(bytes, self.records.chunks()))
+    }
+
     fn commit(&mut self, batch: Batch) -> Result<(), Fault> {
         self.submit(batch)?.wait()
     }
 
-    fn submit(&mut self, batch: Batch) -> Result<Ticket, Fault> {
+    fn submit(&mut self, mut batch: Batch) -> Result<Ticket, Fault> {
         debug_assert!(batch.is_consistent(), "a key is both put and deleted in one batch");
         if batch.is_empty() {
+            self.room.take_back(batch.split_rest());
             return Ok(Ticket::durable());
         }
         if self.options.read_only {
@@ -357,6 +369,7 @@ impl Store for DiskStore {
         self.forget_contained();
         if self.records.pending_bytes() < REST_BYTES {
             self.records.pending_mut().shrink();
+            self.records.chunks().clear();
             self.log.spares().clear();
             return;
         }

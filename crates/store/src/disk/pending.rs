@@ -12,13 +12,23 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::bites::Bites;
+use super::chunks::Chunks;
 use crate::batch::ROOM_BYTES;
 use crate::{Batch, Record, Space};
+
+/// A batch that is not indexed yet.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) sequence: u64,
+    pub(crate) batch: Batch,
+    /// A chunk that the batches before this one have filled: see `chunks.rs`.
+    pub(crate) spent: Option<BytesMut>,
+}
 
 /// A batch as it lies in the log.
 #[derive(Clone, Debug)]
@@ -44,6 +54,8 @@ pub(crate) struct Layer {
     headers: Table,
     bodies: Table,
     hasher: DefaultHashBuilder,
+    /// Filled with frames of this layer and of those before it.
+    spent: Vec<BytesMut>,
     /// Bytes of the frames.
     pub(crate) bytes: usize,
 }
@@ -122,10 +134,11 @@ impl Layer {
     }
 
     /// Empties it and keeps its memory, within a bound.
-    pub(crate) fn clear(&mut self, bites: &mut Bites<'_>) {
+    pub(crate) fn clear(&mut self, chunks: &Chunks, bites: &mut Bites<'_>) {
         while self.frames.pop().is_some() {
             bites.rest();
         }
+        self.spent.drain(..).for_each(|chunk| chunks.take_back(chunk));
         self.headers.clear();
         self.bodies.clear();
         self.bytes = 0;
@@ -150,7 +163,9 @@ impl Layer {
     }
 
     /// Takes a batch in. Hands the values of deleted bodies that it had to `gone`.
-    fn take(&mut self, sequence: u64, batch: Batch, mut gone: impl FnMut(&[u8], Bytes)) {
+    fn take(&mut self, fresh: Fresh, mut gone: impl FnMut(&[u8], Bytes)) {
+        let Fresh { sequence, batch, spent } = fresh;
+        self.spent.extend(spent);
         let bytes = batch.into_buffer();
         self.bytes += bytes.len();
         let number = self.frames.len() as u32;
@@ -236,12 +251,13 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// Applies a durable batch. `oldest` is the oldest living pin.
-    pub(crate) fn apply(&mut self, sequence: u64, batch: Batch, oldest: u64) {
+    pub(crate) fn apply(&mut self, fresh: Fresh, oldest: u64) {
+        let sequence = fresh.sequence;
         let ghosts = &mut self.ghosts;
         if !ghosts.is_empty() {
             ghosts.retain(|_, ghost| ghost.by > oldest);
         }
-        self.active.take(sequence, batch, |key, value| {
+        self.active.take(fresh, |key, value| {
             if sequence > oldest {
                 ghosts.insert(Bytes::copy_from_slice(key), Ghost { by: sequence, value });
             }

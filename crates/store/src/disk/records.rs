@@ -10,14 +10,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use hashbrown::HashSet;
 
 use super::ahead::Ahead;
 use super::base::Base;
 use super::bites::Bites;
+use super::chunks::Chunks;
 use super::io::Io;
-use super::pending::{self, Looked, Pending};
+use super::pending::{self, Fresh, Looked, Pending};
 use crate::pins::Pins;
 use crate::{Batch, Bodies, EachHeader, EachKey, EachRecord, Fault, Pin, Space};
 
@@ -38,7 +39,8 @@ pub(crate) struct Records {
     base: RwLock<Option<Base>>,
     pending: RwLock<Pending>,
     /// Batches that belong to what is pending and are not in its index yet, oldest first.
-    fresh: Mutex<VecDeque<(u64, Batch)>>,
+    fresh: Mutex<VecDeque<Fresh>>,
+    chunks: Chunks,
     ahead: Ahead,
     pins: Arc<Pins>,
     /// Of what is pending, fresh or not.
@@ -65,6 +67,7 @@ impl Records {
             base,
             pending: RwLock::default(),
             fresh: Mutex::default(),
+            chunks: Chunks::default(),
             ahead: Ahead::default(),
             pins: Arc::default(),
             bytes: AtomicUsize::new(0),
@@ -92,13 +95,18 @@ impl Records {
     pub(crate) fn pending_mut(&self) -> RwLockWriteGuard<'_, Pending> {
         let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
         let fresh = std::mem::take(&mut *self.fresh());
-        for (sequence, batch) in fresh {
-            pending.apply(sequence, batch, self.pins.oldest());
+        for fresh in fresh {
+            pending.apply(fresh, self.pins.oldest());
         }
         pending
     }
 
-    fn fresh(&self) -> MutexGuard<'_, VecDeque<(u64, Batch)>> {
+    /// Memory that is free to be used again.
+    pub(crate) fn chunks(&self) -> &Chunks {
+        &self.chunks
+    }
+
+    fn fresh(&self) -> MutexGuard<'_, VecDeque<Fresh>> {
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,7 +130,7 @@ impl Records {
     fn index_first(&self) -> bool {
         let mut pending = self.pending.write().unwrap_or_else(PoisonError::into_inner);
         let first = self.fresh().pop_front();
-        first.map(|(sequence, batch)| pending.apply(sequence, batch, self.pins.oldest())).is_some()
+        first.map(|fresh| pending.apply(fresh, self.pins.oldest())).is_some()
     }
 
     /// The frozen layer is in the base now: whoever asks finds its records there.
@@ -136,12 +144,12 @@ impl Records {
         &self.pins
     }
 
-    /// Makes a batch visible; answers how many are fresh.
-    pub(crate) fn apply(&self, sequence: u64, batch: Batch) -> usize {
+    /// Makes a batch visible; answers how many are fresh. `spent`: see [`Fresh`].
+    pub(crate) fn apply(&self, sequence: u64, batch: Batch, spent: Option<BytesMut>) -> usize {
         self.pins.advance(sequence);
         self.bytes.fetch_add(batch.buffer_bytes(), Ordering::Relaxed);
         let mut fresh = self.fresh();
-        fresh.push_back((sequence, batch));
+        fresh.push_back(Fresh { sequence, batch, spent });
         let count = fresh.len();
         if count > FRESH_MAX {
             drop(fresh);
@@ -286,7 +294,7 @@ mod tests {
         let mut put = |number: usize| {
             let mut batch = Batch::default();
             batch.put(Space::Body, number.to_be_bytes(), number.to_string());
-            store.records.apply(number as u64, batch)
+            store.records.apply(number as u64, batch, None)
         };
         assert_eq!((put(0), put(1), put(2)), (1, 2, 3));
         assert_eq!(store.bodies().get(&1_usize.to_be_bytes()), Ok(Some("1".into())));
