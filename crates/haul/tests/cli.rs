@@ -711,3 +711,12 @@ fn the_limits_of_machine_and_disk_are_measured_without_a_server() {
     let line = format!("bench --driver synced-ping --folder {at} --tenants a,b");
     run(haul(), &line, "").refuses(1, &["--tenants"]);
 }
+
+#[test]
+fn a_measurement_of_jobs_that_never_come_ends() {
+    // The workers waited for the last job for ever.
+    let shell = Shell::new();
+    shell.run("pause bench-0").exits(0);
+    let line = "bench --workload delivery --connections 2 --rate 50 --duration 0.2";
+    shell.run(line).refuses(1, &["never came", "paused"]);
+}

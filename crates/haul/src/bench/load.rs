@@ -204,6 +204,7 @@ impl Seat {
         // Whoever puts has begun by then.
         tokio::task::yield_now().await;
         while budget.producers.get() > 0 || budget.under_way.get() > 0 {
+            let (is_over, done) = (budget.producers.get() == 0, budget.done.get());
             self.desk.write_waiting_pop(&mut self.link.out);
             let (held, mut sent) = (&mut self.held, None);
             self.link
@@ -214,7 +215,14 @@ impl Seat {
                     }
                 })
                 .await?;
-            let Some(sent) = sent else { continue };
+            let Some(sent) = sent else {
+                // It waited for as long as a pop does, long after the last put, and nobody else was given a job either.
+                if is_over && budget.done.get() == done && budget.under_way.get() > 0 {
+                    let left = budget.under_way.get();
+                    bail!("{left} jobs never came: is the queue paused, or somebody else working on it?");
+                }
+                continue;
+            };
             let took = budget.start.elapsed().saturating_sub(Duration::from_micros(sent));
             self.worked.delivery.record(took, 1);
             budget.under_way.set(budget.under_way.get().saturating_sub(1));
