@@ -19,7 +19,7 @@ use super::flight::Flight;
 use super::handle::Shard;
 use super::outlet::Outlet;
 use super::pace::Pace;
-use super::rest::{self, Rest};
+use super::rest::Rest;
 use super::tally::{Buckets, Tally};
 use crate::clock;
 
@@ -529,9 +529,6 @@ impl Loop {
         self.gauges.set(&self.counters, now);
         if self.rest.is_quiet(clock, stats.bytes_written) {
             core.rest();
-            if self.rest.is_time_to_purge() {
-                rest::purge();
-            }
         }
         Ok(())
     }

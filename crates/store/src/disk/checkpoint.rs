@@ -282,15 +282,16 @@ struct Ordered {
 impl<'a> Changes<'a> {
     /// Not the deletions beyond the base's last key: most bodies that are deleted came since the last checkpoint.
     fn new(layer: &'a Layer, space: Space, last: &[u8], bites: &mut Bites<'_>) -> Self {
-        let mut records = Vec::new();
+        let mut records = layer.records_in_order(space, bites);
         let mut heads = Heads::default();
-        for (by, record) in layer.records(space) {
-            if record.value.is_some() || record.key <= last {
+        records.retain(|(_, record)| {
+            let is_news = record.value.is_some() || record.key <= last;
+            if is_news {
                 heads.add(record.key);
-                records.push((by, record));
             }
             bites.step();
-        }
+            is_news
+        });
         let order = sort(&records, &heads, bites);
         Changes { records, order }
     }
@@ -309,9 +310,14 @@ fn sort(records: &[(u64, Record<'_>)], heads: &Heads<'_>, bites: &mut Bites<'_>)
     limits.sort_unstable();
     let mut ends = vec![0; limits.len() + 1];
     let mut mixed = Vec::with_capacity(records.len());
+    let mut part = 0_usize;
     for ((_, record), at) in records.iter().zip(0..) {
         let head = heads.head(record.key);
-        let part = limits.partition_point(|limit| *limit <= head);
+        // Mostly the same as that of the one before.
+        let below = part.checked_sub(1).and_then(|below| limits.get(below));
+        if below.is_some_and(|limit| head < *limit) || limits.get(part).is_some_and(|limit| *limit <= head) {
+            part = limits.partition_point(|limit| *limit <= head);
+        }
         if let Some(count) = ends.get_mut(part) {
             *count += 1;
         }

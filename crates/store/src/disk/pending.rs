@@ -213,6 +213,46 @@ impl Layer {
         self.get(space, key).is_some()
     }
 
+    /// The last change of each key, and by which batch, one batch after the other and each from its start: as they lie in memory, and
+    /// mostly as their keys are ordered.
+    pub(crate) fn records_in_order(&self, space: Space, bites: &mut Bites<'_>) -> Vec<(u64, Record<'_>)> {
+        let parts = &self.table(space).0;
+        let mut ends = vec![0_usize; self.frames.len()];
+        for part in parts {
+            for place in part {
+                ends.get_mut(place.frame as usize).into_iter().for_each(|count| *count += 1);
+            }
+            bites.rest();
+        }
+        let mut sum = 0;
+        for end in &mut ends {
+            sum += std::mem::replace(end, sum);
+        }
+        let mut offsets = vec![0_u32; sum];
+        for part in parts {
+            for place in part {
+                let end = ends.get_mut(place.frame as usize);
+                if let Some((slot, end)) = end.and_then(|end| offsets.get_mut(*end).map(|slot| (slot, end))) {
+                    *slot = place.offset;
+                    *end += 1;
+                }
+            }
+            bites.rest();
+        }
+        let mut records = Vec::with_capacity(sum);
+        let mut start = 0;
+        for (frame, end) in self.frames.iter().zip(ends) {
+            let offsets = offsets.get_mut(start..end).unwrap_or_default();
+            start = end;
+            offsets.sort_unstable();
+            let found =
+                offsets.iter().filter_map(|offset| Record::first(frame.bytes.get(*offset as usize..)?));
+            records.extend(found.map(|(record, _)| (frame.sequence, record)));
+            bites.rest();
+        }
+        records
+    }
+
     /// The last change of each key, and by which batch; in no order.
     pub(crate) fn records(&self, space: Space) -> impl Iterator<Item = (u64, Record<'_>)> {
         let places = self.table(space).iter();
@@ -353,4 +393,42 @@ pub(crate) fn added(
     let below = below.filter(move |(_, record)| active.is_none_or(|above| !above.covers(space, record.key)));
     let above = active.into_iter().flat_map(move |layer| layer.records(space));
     above.chain(below).filter_map(|(_, record)| Some((record.key, record.value?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_change_of_each_key_comes_in_the_order_of_the_batches() {
+        let mut layer = Layer::default();
+        for sequence in 0..40_u64 {
+            let mut batch = Batch::default();
+            // Each batch replaces one record of the batch before, and deletes one that only it has.
+            for key in [3 * sequence + 3, 3 * sequence, 3 * sequence + 1] {
+                batch.put(Space::Header, format!("{key:03}"), sequence.to_string());
+            }
+            batch.delete(Space::Header, format!("{:03}", 3 * sequence + 2));
+            batch.put(Space::Body, sequence.to_be_bytes(), "a body");
+            layer.take(Fresh { sequence, batch, spent: None }, |_, _| {});
+        }
+        let idle = || true;
+        let mut bites = Bites::new(&idle);
+        let ordered = layer.records_in_order(Space::Header, &mut bites);
+        let keys: Vec<(u64, &[u8])> = ordered.iter().map(|(by, record)| (*by, record.key)).collect();
+        let expected = (0..40_u64).flat_map(|by| {
+            let last = (by == 39).then_some(3 * by + 3);
+            last.into_iter().chain([3 * by, 3 * by + 1, 3 * by + 2]).map(move |key| (by, format!("{key:03}")))
+        });
+        let expected: Vec<(u64, String)> = expected.collect();
+        assert!(keys.iter().copied().eq(expected.iter().map(|(by, key)| (*by, key.as_bytes()))), "{keys:?}");
+        assert_eq!(ordered.iter().filter(|(_, record)| record.value.is_none()).count(), 40);
+        let mut any: Vec<(u64, &[u8])> =
+            layer.records(Space::Header).map(|(by, record)| (by, record.key)).collect();
+        any.sort_unstable();
+        let mut sorted = keys.clone();
+        sorted.sort_unstable();
+        assert_eq!(any, sorted, "the same records");
+        assert_eq!(layer.records_in_order(Space::Body, &mut bites).len(), 40);
+    }
 }
