@@ -109,7 +109,7 @@ pub(crate) fn emptied<T>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-/// Where a round's changes go.
+/// Where a round's changes go: each key once, so that it does not matter in which order they are written.
 pub trait Keep {
     /// A header record to write.
     fn put(&mut self, key: &[u8], value: &[u8]);
