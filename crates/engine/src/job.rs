@@ -383,11 +383,6 @@ impl Job {
         }
     }
 
-    /// Looks at all that it has in memory of its own; what is seen means nothing.
-    pub(crate) fn look(&self) -> usize {
-        self.history.len() + self.attempt() as usize + usize::from(self.score > self.time)
-    }
-
     fn number(&self, which: Number) -> f64 {
         let elsewhere = || self.more.as_deref().map_or(0.0, |more| more.numbers.get(which));
         self.numbers.get(which).unwrap_or_else(elsewhere)

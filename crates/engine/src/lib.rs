@@ -11,7 +11,6 @@
 //!   happens in full, for the event stream and for traces, made only while somebody listens.
 //! - `job` (with `history`, and `jobs`: all of them), `queue`, `worker`, `tag`, `recur` (with `cron`), `throttle`, `stats`, `config`,
 //!   `keyspace`, `task` (what Blueque's clients keep of a job): the nouns.
-//! - `ahead`: jobs whose turn comes next, fetched from memory together.
 //! - `verb/`: one file a verb: look up, check everything, change, emit, reply. No check after the first change, so a
 //!   refused command needs no rollback.
 //! - `tenant`: the state of one tenant and the moves between places that verbs share.
@@ -22,7 +21,6 @@
 
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod audit;
 mod command;
 mod config;

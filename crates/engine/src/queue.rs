@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ahead::Ahead;
 use crate::index::Index;
 use crate::job::Place;
 
@@ -14,8 +13,6 @@ pub(crate) struct Queue {
     pub(crate) paused: bool,
     #[serde(skip)]
     pub(crate) work: Index,
-    #[serde(skip)]
-    pub(crate) work_ahead: Ahead,
     #[serde(skip)]
     pub(crate) locks: Index,
     #[serde(skip)]

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 
-use crate::ahead::Ahead;
 use crate::config::Config;
 use crate::engine::Round;
 use crate::index::Index;
@@ -157,7 +156,6 @@ pub(crate) struct Indexes {
     /// Jids by sequence number: the newest last.
     pub(crate) groups: BTreeMap<Name, BTreeMap<u64, Name>>,
     pub(crate) completed: Index,
-    pub(crate) completed_ahead: Ahead,
     /// Jobs in no list; the score is since when.
     pub(crate) drafts: Index,
     /// The lists of finished tasks, a queue each.

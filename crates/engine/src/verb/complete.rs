@@ -113,7 +113,6 @@ impl Tenant {
         }
         let excess = self.indexes.completed.len().saturating_sub(self.indexes.config.jobs_history_count());
         for _ in 0..excess {
-            self.indexes.completed_ahead.first(&self.jobs, &self.indexes.completed);
             let Some((_, jid)) = self.indexes.completed.first().cloned() else { return };
             self.purge_one(cx, &jid);
         }

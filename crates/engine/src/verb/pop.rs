@@ -112,7 +112,6 @@ impl Tenant {
             // One of any klass is the last: most pops need no list.
             let last = queue.work.last().filter(|_| missing == 1 && pop.klasses.is_empty());
             if let Some((_, jid)) = last {
-                queue.work_ahead.last(&self.jobs, &queue.work);
                 let jid = jid.clone();
                 missing -= usize::from(self.take_one(cx, &jid, lock));
                 if missing == 0 {
@@ -123,7 +122,6 @@ impl Tenant {
                 if next.is_empty() {
                     return;
                 }
-                crate::ahead::look_at(&self.jobs, next.iter());
                 for jid in next {
                     if self.take_one(cx, &jid, lock) {
                         popped.push(jid);
